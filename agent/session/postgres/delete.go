@@ -12,8 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// piece is how many rows of a session are removed in one statement.
-const piece = 500
+const (
+	maxRemoved  = 500  // rows of a session that one statement removes
+	maxSelected = 1000 // sessions that one statement selects
+)
 
 // Delete removes a session. If a writer has it open, the error is [session.ErrConflict].
 func (s *Store) Delete(ctx context.Context, id string) error {
@@ -65,8 +67,8 @@ func (s *Store) purge(ctx context.Context, num int64) error {
 		remove := fmt.Sprintf(`WITH gone AS (
 			DELETE FROM %[1]s WHERE num = $1 AND %[2]s IN (SELECT %[2]s FROM %[1]s WHERE num = $1 LIMIT %[3]d) RETURNING ref
 		), payloads AS (DELETE FROM payload WHERE ref IN (SELECT ref FROM gone))
-		SELECT count(*) FROM gone`, table.name, table.key, piece)
-		for n := piece; n == piece; {
+		SELECT count(*) FROM gone`, table.name, table.key, maxRemoved)
+		for n := maxRemoved; n == maxRemoved; {
 			err := s.try(ctx, func(ctx context.Context, _ bool) error {
 				return s.pool.QueryRow(ctx, remove, num).Scan(&n)
 			})
@@ -148,9 +150,8 @@ func (s *Store) pruneSessions(ctx context.Context, age time.Duration, done *Prun
 
 // unlinkAll unlinks the sessions that satisfy a condition on their age.
 func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (n int, err error) {
-	const most = 1000
 	for after := ""; ; {
-		ids, err := collect[string](ctx, s, fmt.Sprintf("SELECT id FROM session s WHERE id > $1 AND %s AND NOT %s ORDER BY id LIMIT %d", cond, alive, most), after, age)
+		ids, err := collect[string](ctx, s, fmt.Sprintf("SELECT id FROM session s WHERE id > $1 AND %s AND NOT %s ORDER BY id LIMIT %d", cond, alive, maxSelected), after, age)
 		if err != nil {
 			return n, err
 		}
@@ -168,7 +169,7 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 			s.hub.changed(id, onRecord)
 			n++
 		}
-		if len(ids) < most {
+		if len(ids) < maxSelected {
 			return n, nil
 		}
 		after = ids[len(ids)-1]
@@ -178,13 +179,12 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 // pruneHistory removes the records before the last whole one that is old enough: loading a session
 // needs only those from there on.
 func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Pruned) error {
-	const most = 1000
 	type old struct{ num, first, last int64 }
 	for after := int64(0); ; {
 		var list []old
 		err := s.try(ctx, func(ctx context.Context, _ bool) error {
 			rows, err := s.pool.Query(ctx, `SELECT num, first, coalesce((SELECT seq FROM record r WHERE r.num = s.num AND r.whole AND r.at < clock_timestamp() - $2::interval
-				ORDER BY seq DESC LIMIT 1), 0) FROM session s WHERE num > $1 AND first < whole AND updated IS NOT NULL ORDER BY num LIMIT $3`, after, age, most)
+				ORDER BY seq DESC LIMIT 1), 0) FROM session s WHERE num > $1 AND first < whole AND updated IS NOT NULL ORDER BY num LIMIT $3`, after, age, maxSelected)
 			if err == nil {
 				list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o old, err error) {
 					return o, row.Scan(&o.num, &o.first, &o.last)
@@ -197,7 +197,7 @@ func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Prune
 		}
 		for _, o := range list {
 			for first := o.first; first < o.last; {
-				next := min(first+piece, o.last)
+				next := min(first+maxRemoved, o.last)
 				n, err := s.cut(ctx, o.num, first, next)
 				if err != nil {
 					return err
@@ -207,7 +207,7 @@ func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Prune
 			}
 			after = o.num
 		}
-		if len(list) < most {
+		if len(list) < maxSelected {
 			return nil
 		}
 	}

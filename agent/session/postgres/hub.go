@@ -244,7 +244,7 @@ func (k *keeper) run(ctx context.Context) {
 		return
 	}
 	k.store.hub.wakeAll()
-	for k.due(ctx) == nil && k.listenLive(ctx) == nil {
+	for k.renewAndSweep(ctx) == nil && k.listenLive(ctx) == nil {
 		until := k.nextSweep
 		if !k.store.opts.ReadOnly && k.nextRenewal.Before(until) {
 			until = k.nextRenewal
@@ -276,8 +276,8 @@ func (k *keeper) listen(ctx context.Context, verb, channel string) error {
 	return err
 }
 
-// due renews the claims and sweeps when each is due.
-func (k *keeper) due(ctx context.Context) error {
+// renewAndSweep renews the claims, and sweeps, each if its time has come.
+func (k *keeper) renewAndSweep(ctx context.Context) error {
 	s, now := k.store, time.Now()
 	if !s.opts.ReadOnly && !now.Before(k.nextRenewal) {
 		if err := s.renew(ctx, k.conn); err != nil {

@@ -114,8 +114,8 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 		return session.Info{}, nil, err
 	}
 	err = s.try(ctx, func(ctx context.Context, _ bool) error {
-		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		return pgx.BeginTxFunc(ctx, s.pool, one, func(tx pgx.Tx) error {
+		snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		return pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
 			in, recs, err = read(ctx, tx, id, seq)
 			return err
 		})

@@ -74,7 +74,7 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// meta is stored in the column meta of a record.
+// meta is the JSON of the column meta of a record.
 type meta struct {
 	Status   session.Status          `json:"status,omitempty"`
 	Labels   map[string]string       `json:"labels,omitempty"`
@@ -104,14 +104,14 @@ func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (rec session.Record, err error) {
 		var m meta
-		var metaData, data []byte
-		if err = row.Scan(&rec.Seq, &rec.Whole, &metaData, &data); err != nil {
+		var metaData []byte
+		if err := row.Scan(&rec.Seq, &rec.Whole, &metaData, (*[]byte)(&rec.Data)); err != nil {
 			return rec, err
 		}
 		if err := json.Unmarshal(metaData, &m); err != nil {
 			return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Data, rec.Status, rec.Labels, rec.Consumed = data, m.Status, m.Labels, m.Consumed
+		rec.Status, rec.Labels, rec.Consumed = m.Status, m.Labels, m.Consumed
 		return rec, nil
 	})
 }
@@ -172,7 +172,7 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 		if hasCode(err, "23502") { // not_null_violation
 			err = l.refusal(ctx, e.consumed)
 		}
-		refused = err != nil && !isAway(err) && ctx.Err() == nil
+		refused = err != nil && !isUnreachable(err) && ctx.Err() == nil
 		return err
 	})
 	if err != nil && !refused {

@@ -63,7 +63,7 @@ CREATE TABLE record (
 	whole boolean NOT NULL,
 	event bigint NOT NULL,      -- the last event up to this record
 	at    timestamptz NOT NULL,
-	meta  bytea NOT NULL,       -- JSON: what else is in the record
+	meta  bytea NOT NULL,       -- JSON: the other members of the record
 	data  bytea,
 	ref   text,                 -- of the payload if data is NULL
 	PRIMARY KEY (num, seq)
@@ -83,7 +83,7 @@ CREATE TABLE input (
 	id      text COLLATE "C" NOT NULL,
 	token   text NOT NULL,             -- of the call of Send
 	sent    timestamptz NOT NULL,
-	record  bigint NOT NULL DEFAULT 0, -- that took it
+	record  bigint NOT NULL DEFAULT 0, -- that consumed it
 	refused bytea NOT NULL DEFAULT '',
 	data    bytea,
 	ref     text,

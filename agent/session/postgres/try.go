@@ -35,7 +35,7 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case errors.Is(err, puddle.ErrClosedPool):
 			return errClosed
-		case !isAway(err):
+		case !isUnreachable(err):
 			return err
 		case time.Since(begin)+pause > s.opts.Wait:
 			return fmt.Errorf("the database could not be reached for %v; check that it runs, or raise Options.Wait: %w", s.opts.Wait, err)
@@ -48,9 +48,9 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 	}
 }
 
-// isAway reports whether err means that the database could not be reached, or that the same statement
+// isUnreachable reports whether err means that the database could not be reached, or that the same statement
 // may succeed later.
-func isAway(err error) bool {
+func isUnreachable(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code[:2] == "08" || // connection_exception
 			hasCode(err, "57P01", "57P02", "57P03", "57P05", // it is being shut down or started

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
@@ -93,7 +92,7 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	case err != nil:
 		return nil, err
 	case w.num != 0 && num != w.num:
-		return nil, errors.Join(errors.New("it was deleted"), fs.ErrNotExist)
+		return nil, fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
 	case max(w.after, 0) < gone:
 		return nil, fmt.Errorf("events up to number %d were removed: %w", gone, session.ErrGone)
 	}

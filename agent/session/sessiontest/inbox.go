@@ -44,7 +44,7 @@ func (s *suite) send(to, id string, want bool) {
 // expectWaiting checks which inputs of a session wait, in this store and in a second one for the same directory.
 func (s *suite) expectWaiting(id, want string) {
 	s.Helper()
-	for i, store := range []session.Store{s.store, s.again()} {
+	for i, store := range []session.Store{s.store, s.second()} {
 		entries, err := as[session.Inbox](s.T, store).Inputs(s.Context(), id)
 		if err != nil {
 			s.Fatal(err)
@@ -57,7 +57,7 @@ func (s *suite) expectWaiting(id, want string) {
 			}
 		}
 		if got := strings.Join(ids, " "); got != want {
-			s.Errorf("in store %d %q wait, want %q", i+1, got, want)
+			s.Errorf("store %d: the inputs %q wait, want %q", i+1, got, want)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (s *suite) once() {
 	s.append(log, record(2, true, `{}`))
 	s.close(log)
 	s.send("a", "1", false)
-	if accepted, err := as[session.Inbox](s.T, s.again()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
+	if accepted, err := as[session.Inbox](s.T, s.second()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
 		s.Errorf("in another process: %v, %v", accepted, err)
 	}
 	s.expectWaiting("a", "")
@@ -128,7 +128,7 @@ func (s *suite) refused() {
 	s.append(log, rec)
 	s.close(log)
 	s.expectWaiting("a", "")
-	for _, store := range []session.Store{s.store, s.again()} {
+	for _, store := range []session.Store{s.store, s.second()} {
 		for id, refused := range map[string]string{"1": "", "2": "no call waits for it"} {
 			e, err := as[session.Inbox](s.T, store).Input(s.Context(), "a", id)
 			if err != nil || e.ID != id || e.Record != 1 || e.Refused != refused || string(e.Data) != string(entry(id).Data) {
@@ -251,7 +251,7 @@ func (s *suite) full() {
 // senders sends the same ids concurrently while a writer consumes them.
 func (s *suite) senders() {
 	const senders, inputs = 4, 25
-	other := as[session.Inbox](s.T, s.again())
+	other := as[session.Inbox](s.T, s.second())
 	var accepted atomic.Int64
 	var wg sync.WaitGroup
 	for n := range senders {

@@ -162,7 +162,7 @@ func (s *suite) pages() {
 	}
 	for _, after := range []string{"x", "2026-01-01T00:00:00Z/", "/s01", "2026-01-01T00:00:00Z/../x"} {
 		if _, err := s.store.List(s.Context(), session.Query{After: after}); err == nil {
-			s.Errorf("Query.After %q was taken", after)
+			s.Errorf("Query.After %q was accepted", after)
 		}
 	}
 }

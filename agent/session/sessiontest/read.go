@@ -28,7 +28,7 @@ func (s *suite) reads() {
 	one.Events = []session.Event{numbered(1), numbered(4)}
 	s.append(log, one)
 	two := record(2, false, `2`)
-	for _, store := range []session.Store{s.store, s.again()} {
+	for _, store := range []session.Store{s.store, s.second()} {
 		in, recs, err := as[session.Reader](s.T, store).Read(s.Context(), "a", 0)
 		if err != nil {
 			s.Fatal(err)

@@ -97,7 +97,7 @@ type suite struct {
 	store  session.Store
 }
 
-// as returns the store as one of the optional interfaces, which it must implement.
+// as returns the store as an optional interface. If the store does not implement it, the test fails.
 func as[I any](t *testing.T, store session.Store) I {
 	t.Helper()
 	v, ok := store.(I)
@@ -107,8 +107,8 @@ func as[I any](t *testing.T, store session.Store) I {
 	return v
 }
 
-// again opens the same store again, as another process would.
-func (s *suite) again() session.Store {
+// second opens the store a second time, as another process would.
+func (s *suite) second() session.Store {
 	s.Helper()
 	return opened(s.T, s.opener, s.dir)
 }

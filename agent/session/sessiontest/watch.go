@@ -69,7 +69,7 @@ func (s *suite) events() {
 	if in := s.info("a"); in.Event != 1_000_011 {
 		s.Errorf("the list says that the last event is %d", in.Event)
 	}
-	for _, store := range []session.Store{s.store, s.again()} {
+	for _, store := range []session.Store{s.store, s.second()} {
 		for after := int64(-1); after < 12; after++ {
 			want := slices.DeleteFunc(slices.Clone(all), func(n int64) bool { return n <= after })
 			if got := follow(s.T, store, "a", after, 1_000_011); !slices.Equal(got, want) {
@@ -100,7 +100,7 @@ func (s *suite) events() {
 func (s *suite) live() {
 	const records = 60
 	last := int64(3 * records)
-	stores := []session.Store{s.store, s.store, s.again(), s.again()}
+	stores := []session.Store{s.store, s.store, s.second(), s.second()}
 	got := make([][]int64, len(stores))
 	var wg sync.WaitGroup
 	for i, store := range stores {

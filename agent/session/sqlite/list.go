@@ -31,23 +31,19 @@ func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error)
 	if err != nil {
 		return session.Page{}, err
 	}
-	var page session.Page
+	var infos []session.Info
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
 	if err != nil {
 		return session.Page{}, err
 	}
 	if err := each(rows, func() error {
 		in, err := scanInfo(rows, now)
-		page.Infos = append(page.Infos, in)
+		infos = append(infos, in)
 		return err
 	}); err != nil {
 		return session.Page{}, err
 	}
-	if len(page.Infos) > q.Size() {
-		page.Infos = page.Infos[:q.Size()]
-		page.Next = page.Infos[len(page.Infos)-1].Cursor()
-	}
-	return page, nil
+	return q.Page(infos)
 }
 
 // condition returns the condition of q in SQL.

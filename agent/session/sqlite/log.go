@@ -18,8 +18,8 @@ import (
 // A store claims its open sessions while a run is in progress, so that others can see whether one was
 // abandoned. A claim does not prevent others from writing.
 const (
-	claimFor   = 30 * time.Second
-	claimAgain = 10 * time.Second
+	claimTerm  = 30 * time.Second
+	renewEvery = claimTerm / 3
 )
 
 // Open opens a session. It never returns [session.ErrConflict]: a second
@@ -54,12 +54,12 @@ func (s *Store) claim(ctx context.Context, nums ...int64) error {
 	if err != nil {
 		return err
 	}
-	const which = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
-	var some bool // rarely true when a session is opened, and reading is cheaper than writing
-	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+which+")", string(list), s.holder, micro(0)).Scan(&some); err != nil || !some {
+	const claimable = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
+	var found bool // rarely true when a session is opened, and reading is cheaper than writing
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+claimable+")", string(list), s.holder, micro(0)).Scan(&found); err != nil || !found {
 		return err
 	}
-	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+which, s.holder, micro(claimFor), string(list), s.holder, micro(0))
+	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+claimable, s.holder, micro(claimTerm), string(list), s.holder, micro(0))
 	return err
 }
 
@@ -73,7 +73,7 @@ func (s *Store) startRenewing() {
 	}
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(claimAgain)
+		ticker := time.NewTicker(renewEvery)
 		defer ticker.Stop()
 		for {
 			select {
@@ -107,7 +107,7 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// meta is the rest of a record.
+// meta is the JSON of the column meta of a record.
 type meta struct {
 	Status   session.Status          `json:"status,omitempty"`
 	Labels   map[string]string       `json:"labels,omitempty"`
@@ -127,22 +127,22 @@ func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
 
 // load returns the last whole record up to a number, and those after it.
 func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Record, err error) {
-	var rec session.Record
-	var data, metaData []byte
 	rows, err := tx.QueryContext(ctx, `SELECT seq, whole, data, meta FROM record
 		WHERE num = ?1 AND seq <= ?2 AND seq >= (SELECT max(seq) FROM record WHERE num = ?1 AND seq <= ?2 AND whole) ORDER BY seq`, num, seq)
 	if err != nil {
 		return nil, err
 	}
 	err = each(rows, func() error {
-		if err := rows.Scan(&rec.Seq, &rec.Whole, &data, &metaData); err != nil {
+		var m meta
+		var rec session.Record
+		var metaData []byte
+		if err := rows.Scan(&rec.Seq, &rec.Whole, (*[]byte)(&rec.Data), &metaData); err != nil {
 			return err
 		}
-		var m meta
 		if err := json.Unmarshal(metaData, &m); err != nil {
 			return fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Data, rec.Status, rec.Labels, rec.Consumed = bytes.Clone(data), m.Status, m.Labels, m.Consumed
+		rec.Status, rec.Labels, rec.Consumed = m.Status, m.Labels, m.Consumed
 		recs = append(recs, rec)
 		return nil
 	})
@@ -155,7 +155,7 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	}
 	num := l.num
 	err := l.store.tx(ctx, func(tx *sql.Tx) (err error) {
-		if num, err = l.next(ctx, tx, rec); err != nil {
+		if num, err = l.number(ctx, tx, rec); err != nil {
 			return err
 		}
 		return l.insert(ctx, tx, num, rec)
@@ -173,8 +173,9 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	return nil
 }
 
-// next returns the number of the session, which it creates if it is new, if rec may be its next record.
-func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
+// number checks that rec may be the next record of the session, and returns the session's number. It creates a
+// new session.
+func (l *log) number(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
 	in := session.Info{ID: l.id}
 	num, err := numberOf(ctx, tx, l.id)
 	if err != nil {
@@ -273,7 +274,7 @@ func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	}
 	var expires int64
 	if rec.Status == session.StatusWorking {
-		expires = micro(claimFor)
+		expires = micro(claimTerm)
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE session SET updated = ?, status = ?, labels = ?, holder = ?, expires = ? WHERE num = ?",
 		micro(0), rec.Status, string(labels), l.store.holder, expires, num)
@@ -289,16 +290,14 @@ func (l *log) Close() error {
 	s := l.store
 	s.mu.Lock()
 	delete(s.open, l)
-	var end func()
+	stop := func() {}
 	if len(s.open) == 0 && !s.closed {
-		end = s.stopRenewing
+		stop = s.stopRenewing
 	}
-	last := !s.closed && !slices.Contains(slices.Collect(maps.Values(s.open)), l.num)
+	giveUp := !s.closed && l.num != 0 && !slices.Contains(slices.Collect(maps.Values(s.open)), l.num)
 	s.mu.Unlock()
-	if end != nil {
-		end()
-	}
-	if !last || l.num == 0 {
+	stop()
+	if !giveUp {
 		return nil
 	}
 	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE num = ? AND holder = ? AND expires <> 0", l.num, s.holder)

@@ -61,8 +61,8 @@ CREATE TABLE record (
 ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT '';
 ALTER TABLE session ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'; -- JSON
 ALTER TABLE session ADD COLUMN holder TEXT NOT NULL DEFAULT '';   -- the store that writes it
-ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when that one is taken for dead, in microseconds
-ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: what else is in the record
+ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when the holder counts as dead, in microseconds
+ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: the other members of the record
 CREATE INDEX session_updated ON session (updated DESC, id);
 CREATE INDEX session_status ON session (status, updated DESC, id);
 CREATE INDEX record_whole ON record (num, seq) WHERE whole;
@@ -86,7 +86,7 @@ CREATE TABLE input (
 	id      TEXT NOT NULL,
 	data    BLOB NOT NULL,
 	sent    INTEGER NOT NULL,           -- in microseconds
-	record  INTEGER NOT NULL DEFAULT 0, -- that took it
+	record  INTEGER NOT NULL DEFAULT 0, -- that consumed it
 	refused TEXT NOT NULL DEFAULT '',
 	PRIMARY KEY (num, n),
 	UNIQUE (num, id)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
@@ -91,7 +90,7 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	}
 	num, err := numberOf(ctx, w.store.db, w.id)
 	if err == nil && num != w.num {
-		err = errors.Join(errors.New("it was deleted"), fs.ErrNotExist)
+		err = fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
 	}
 	return nil, err
 }
