@@ -136,7 +136,7 @@ type reportOptions struct {
 // failed and that has nothing else is reported as unavailable, although it is open in the scope: its tools appear
 // once a source can be listed.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how reportOptions) (answer, error) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	r := c.current(s)
 	c.evalPredicates(r)
 	groups, _, err := c.openGroups(ctx, r)

@@ -34,9 +34,9 @@ type catalogue struct {
 	skipped    []Skipped           // tools that were left out
 	control    *Control
 	reserved   map[string]bool      // names of the control tools of all groups
-	built      map[*source]*listing // the list of each source; nil if it was not listed yet
+	listings   map[*source]*listing // of each source; nil if it was not listed yet
 	static     sync.Map             // ceiling → infos of static control tools
-	kept       atomic.Int32         // the approximate length of static
+	staticSize atomic.Int32         // the approximate length of static
 	due        time.Time            // when the next source must be listed again; zero for never
 	prompt     *prompt
 	shadows    bool // two tools share a name
@@ -62,9 +62,9 @@ type entry struct {
 	tool tool.Tool
 	name string
 	*place
-	hash atomic.Pointer[[sha256.Size]byte]
-	seq  int32
-	when int32 // position in catalogue.predicates, or -1
+	hash      atomic.Pointer[[sha256.Size]byte]
+	seq       int32
+	predicate int32 // position in catalogue.predicates, or -1
 }
 
 // A place is where a tool is registered and what decides its visibility. It is
@@ -74,7 +74,7 @@ type place struct {
 	groups    []int
 	labels    []string // names by which a ceiling may grant it
 	ungrouped bool
-	set       *Setting
+	setting   *Setting
 	from      *listing // the list that it came from; nil if the host registered it
 }
 

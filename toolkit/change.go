@@ -58,8 +58,8 @@ func (tk *Toolkit) notify(ev Change) {
 	}
 }
 
-// watch records what the scope shows. It returns a function that describes the change since
-// then, for the steps that were carried out.
+// watch records what the scope shows. It returns a function that describes the change since then, given the steps
+// that were carried out.
 func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
 		return func([]step) Change { return Change{} }

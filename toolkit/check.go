@@ -53,12 +53,12 @@ func checkTool(i tool.Info) error {
 	if len(i.Input) == 0 {
 		return nil
 	}
-	return objects.check(i.Input)
+	return checkedSchemas.check(i.Input)
 }
 
-// objects caches the schemas that passed checkObject. Catalogues are rebuilt whenever a
+// checkedSchemas has the schemas that passed checkObject. Catalogues are rebuilt whenever a
 // source's list changes, and checking the same schemas again would be most of the work.
-var objects = schemaSet{seed: maphash.MakeSeed(), known: map[uint64]bool{}}
+var checkedSchemas = schemaSet{seed: maphash.MakeSeed(), known: map[uint64]bool{}}
 
 // A schemaSet is a set of schemas by their hashes. The seed is random, so that no server
 // can make a schema that collides with a checked one.

@@ -116,9 +116,9 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *scopeState) []tool.In
 		out = append(out, t.Info())
 	}
 	if c.control.Static {
-		if c.kept.Add(1) > maxCeilings { // a caller may use a new ceiling each time
+		if c.staticSize.Add(1) > maxCeilings { // a caller may use a new ceiling each time
 			c.static.Clear()
-			c.kept.Store(0)
+			c.staticSize.Store(0)
 		}
 		c.static.Store(key, out)
 	}

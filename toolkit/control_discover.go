@@ -113,9 +113,8 @@ func (c *catalogue) allOpen(r *scopeState) *scopeState {
 	return &all
 }
 
-// reach returns the state in which calls are looked up: with a [Control.Caller] every group
-// counts as open.
-func (c *catalogue) reach(r *scopeState) *scopeState {
+// callable returns the state for looking up a call: with a [Control.Caller] every group counts as open.
+func (c *catalogue) callable(r *scopeState) *scopeState {
 	if c.control.Caller != "" {
 		return c.allOpen(r)
 	}
@@ -125,7 +124,7 @@ func (c *catalogue) reach(r *scopeState) *scopeState {
 // loadAll returns the catalogue with the lists of all sources of granted groups, and the
 // state as if every group were open.
 func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *scopeState, error) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	st, _ := s.snapshot(c)
 	sources := slices.Clone(c.basic.sources)
 	for i, g := range c.groups {
@@ -341,7 +340,7 @@ func (c *catalogue) failedSources(r *scopeState) []string {
 func (c *catalogue) failed(sources []*source) []string {
 	var out []string
 	for _, s := range sources {
-		if l := c.built[s]; l != nil && l.err != nil {
+		if l := c.listings[s]; l != nil && l.err != nil {
 			reason := reasonText(l.err)
 			if !strings.Contains(reason, strconv.Quote(s.name)) {
 				reason = s.name + " (" + reason + ")"

@@ -50,7 +50,7 @@ func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMes
 
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	args := schema(nil, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
-	if !tk.now.Load().rules.lenient() {
+	if !tk.current.Load().rules.lenient() {
 		names := []string{} // of closed groups too, as a call may open a group and then one below it
 		for _, g := range groups {
 			names = append(names, g.Name)
@@ -94,7 +94,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, enable, slices.Collect(slices.Chunk(names, 1))...)
+	steps, err := tk.runTransitions(ctx, s, enable, slices.Collect(slices.Chunk(names, 1))...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -109,7 +109,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 			res.Errors = append(res.Errors, fmt.Sprintf("group %q is already enabled", st.groups[0]))
 		}
 	}
-	c := tk.now.Load()
+	c := tk.current.Load()
 	for _, name := range res.Enabled {
 		if i, ok := c.index[name]; ok {
 			for _, f := range c.failed(c.groups[i].sources) {
@@ -119,7 +119,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
 	res.AvailableGroups = childrenOf(now)
-	if res.Instructions, err = tk.about(ctx, s, res.Enabled); err != nil {
+	if res.Instructions, err = tk.aboutOpened(ctx, s, res.Enabled); err != nil {
 		return answer{}, err
 	}
 	return answer{data: res, failed: len(res.Enabled) == 0 && tk.allRefused(steps)}, nil
@@ -127,7 +127,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 
 // allRefused reports whether the call is an error: every step was refused.
 func (tk *Toolkit) allRefused(steps []step) bool {
-	return !tk.now.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
+	return !tk.current.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
 
 // disableEach runs disable_tools. It reports a child that was closed with its parent earlier in the
@@ -137,14 +137,14 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, disable, slices.Collect(slices.Chunk(names, 1))...)
+	steps, err := tk.runTransitions(ctx, s, disable, slices.Collect(slices.Chunk(names, 1))...)
 	if err != nil {
 		return answer{}, err
 	}
 	res := disableResult{Disabled: []string{}, Errors: []string{}}
 	now := tk.Groups(s)
 	for _, st := range steps {
-		res.Disabled = append(res.Disabled, tk.now.Load().grantedOf(slices.Sorted(slices.Values(st.Closed)), s.Ceiling())...)
+		res.Disabled = append(res.Disabled, tk.current.Load().grantedOf(slices.Sorted(slices.Values(st.Closed)), s.Ceiling())...)
 		switch {
 		case st.refused != nil:
 			res.Errors = append(res.Errors, refusal(st.refused, now))
@@ -158,7 +158,7 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 
 // groupList reads {"groups": […]}.
 func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) {
-	members, err := object(input)
+	members, err := parseObject(input)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) 
 			return nil, errors.New("groups must be a list of names")
 		}
 	}
-	if shown := shownGroups(tk.Groups(s)); len(names) == 0 && !tk.now.Load().rules.lenient() {
+	if shown := shownGroups(tk.Groups(s)); len(names) == 0 && !tk.current.Load().rules.lenient() {
 		return nil, fmt.Errorf("no group was named; give groups, a list of names out of: %s", strings.Join(shown, ", "))
 	}
 	return names, nil
@@ -190,7 +190,7 @@ func refusal(e *GroupError, groups []GroupInfo) string {
 
 // enabled returns the open groups that are granted, and their visible tools, both sorted.
 func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	r := c.current(s)
 	c.evalPredicates(r)
 	groups, tools = []string{}, []string{}
@@ -209,9 +209,9 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 	return groups, slices.Compact(tools)
 }
 
-// about returns the instructions and skills of the named groups.
-func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string, error) {
-	c := tk.now.Load()
+// aboutOpened returns the instructions and skills of the named groups.
+func (tk *Toolkit) aboutOpened(ctx context.Context, s *Scope, names []string) (string, error) {
+	c := tk.current.Load()
 	groups, _, err := c.openGroups(ctx, c.current(s))
 	if err != nil {
 		return "", err
@@ -283,7 +283,7 @@ func (tk *Toolkit) outline(groups []GroupInfo) string {
 
 // toolQuota returns the limit on tools, and the number of tools in open groups.
 func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	if c.cfg.MaxTools == 0 {
 		return 0, 0
 	}

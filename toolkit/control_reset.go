@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func (resetTools) opens(tk *Toolkit, s *Scope, name string, input json.RawMessag
 	if name != resetTool {
 		return nil
 	}
-	names, _ := wanted(tk, s, input) // the call itself reports the error
+	names, _ := requested(tk, s, input) // the call itself reports the error
 	return names
 }
 
@@ -88,7 +89,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	return []tool.Tool{&controlTool{
 		info:  tool.Info{Name: resetTool, Description: r.description(), Input: schema(nil, props...), Control: true},
 		scope: s, run: func(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
-			names, err := wanted(tk, s, input)
+			names, err := requested(tk, s, input)
 			if err != nil {
 				return answer{}, err
 			}
@@ -126,15 +127,15 @@ func propertyNames(groups []GroupInfo) []string {
 	return names
 }
 
-// wanted returns the names of the groups that the arguments of reset_tools set to true,
+// requested returns the names of the groups that the arguments of reset_tools set to true,
 // in the order of the arguments. It checks all names before the values.
-func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
+func requested(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	groups := tk.Groups(s)
-	var exist []string
+	var known []string
 	for _, g := range groups {
-		exist = append(exist, g.Name)
+		known = append(known, g.Name)
 	}
-	members, err := object(input)
+	members, err := parseObject(input)
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +143,14 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	var unknown error
 	for i := range members {
 		m := &members[i]
-		if slices.Contains(exist, m.name) {
+		if slices.Contains(known, m.name) {
 			continue
 		}
 		if i := slices.Index(properties, m.name); i >= 0 {
-			m.name = exist[i]
+			m.name = known[i]
 			continue
 		}
-		if e := (&GroupError{Group: m.name, Reason: ReasonUnknownGroup, Others: exist}); unknown == nil {
+		if e := (&GroupError{Group: m.name, Reason: ReasonUnknownGroup, Others: known}); unknown == nil {
 			unknown = e
 		} else {
 			unknown = fmt.Errorf("%w; %w", unknown, e)
@@ -172,19 +173,19 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// A member is a member of a JSON object. Their order determines which error comes first.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-func object(input json.RawMessage) ([]member, error) {
+// parseObject returns the members of a JSON object in their order, which decides which error comes first.
+func parseObject(input json.RawMessage) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if len(bytes.TrimSpace(input)) == 0 {
 		return nil, nil
 	}
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, fmt.Errorf("the arguments must be a JSON object of group names and booleans")
+		return nil, errors.New("the arguments must be a JSON object of group names and booleans")
 	}
 	var out []member
 	for dec.More() {

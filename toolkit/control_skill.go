@@ -126,7 +126,7 @@ func recordSkill(ctx context.Context, s *skill.Skill, file string) error {
 // page returns a page of a skill of an open group. Unlike the prompt, it loads the skills again, so that the model
 // reads the latest text. For a skill of a closed group the error says how to open the group.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
-	c, r := tk.usable(s)
+	c, r := tk.reachable(s)
 	var open []*skill.Skill
 	var failed error
 	var closed []string // groups that have the skill but are not open
@@ -156,11 +156,11 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closedText("", closed, nil, r, true))
 }
 
-// usable returns the catalogue and the scope's state. With [Discover] and with LabelsOnly every group is open in it,
-// because the scope can use the skills of all of them.
-func (tk *Toolkit) usable(s *Scope) (*catalogue, *scopeState) {
-	c := tk.now.Load()
-	r := c.reach(c.current(s))
+// reachable returns the catalogue, and the scope's state in which a group is open if the scope can use its skills:
+// with [Discover] and LabelsOnly every group.
+func (tk *Toolkit) reachable(s *Scope) (*catalogue, *scopeState) {
+	c := tk.current.Load()
+	r := c.callable(c.current(s))
 	if c.cfg.LabelsOnly {
 		r = c.allOpen(r)
 	}
@@ -192,7 +192,7 @@ func (c *catalogue) grantedWithSkills(r *scopeState) iter.Seq[*group] {
 // group, empty for the basic one. Of two skills with one name it returns the first. If the
 // skills of some groups cannot be loaded, Skills returns the others and an error.
 func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
-	c, r := tk.usable(s)
+	c, r := tk.reachable(s)
 	for g := range c.grantedWithSkills(r) {
 		if g.index >= 0 && !r.open[g.index] {
 			continue
@@ -211,7 +211,7 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 // open ones that its ceiling grants; with [Discover] and [Config.LabelsOnly] all that it grants. The basic group,
 // if granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
-	c, r := tk.usable(s)
+	c, r := tk.reachable(s)
 	var names []string
 	if c.grantsBasic(r.ceiling) {
 		names = append(names, "")

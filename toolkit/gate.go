@@ -68,7 +68,7 @@ func (c *catalogue) evalPredicates(r *scopeState) (panicked []*entry) {
 					panicked = append(panicked, e)
 				}
 			}()
-			r.predicates[i] = e.set.When(active)
+			r.predicates[i] = e.setting.When(active)
 		}()
 	}
 	return panicked
@@ -76,12 +76,12 @@ func (c *catalogue) evalPredicates(r *scopeState) (panicked []*entry) {
 
 // visible reports whether all four gates are open for a tool. Listing and calling both use it.
 func (c *catalogue) visible(e *entry, r *scopeState) bool {
-	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.predicates[e.when])
+	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.predicate < 0 || r.predicates[e.predicate])
 }
 
 // member is the gate of groups.
 func (c *catalogue) member(e *entry, r *scopeState) bool {
-	if c.cfg.LabelsOnly || e.set.Always {
+	if c.cfg.LabelsOnly || e.setting.Always {
 		return true
 	}
 	if e.ungrouped {
@@ -102,7 +102,7 @@ func (c *catalogue) granted(e *entry, r *scopeState) bool { return c.rules.grant
 // inPhase is the gate of phases. A tool with nil phases is visible in all phases, one with
 // an empty list in none. A scope's phase is never a wildcard.
 func (c *catalogue) inPhase(e *entry, r *scopeState) bool {
-	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
+	return e.setting.Phases == nil || slices.Contains(e.setting.Phases, "*") || slices.Contains(e.setting.Phases, r.phase)
 }
 
 // list returns the visible tools in the order in which a model gets them. Its cost depends on the number of tools
@@ -125,7 +125,7 @@ func (c *catalogue) list(r *scopeState) []*entry {
 		}
 		for n, g := range r.order {
 			for _, e := range c.groups[g].entries {
-				if !e.set.Always && !e.ungrouped && !c.inEarlier(e, r.order[:n]) {
+				if !e.setting.Always && !e.ungrouped && !c.inEarlier(e, r.order[:n]) {
 					add(e)
 				}
 			}

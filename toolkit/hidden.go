@@ -85,7 +85,7 @@ func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, j
 	if err != nil {
 		return nil, nil, err
 	}
-	if e, ok := b.c.find(name, b.c.reach(b.r)); ok {
+	if e, ok := b.c.find(name, b.c.callable(b.r)); ok {
 		return e.tool, args, nil
 	}
 	if v.controlTool(name) != nil {
@@ -157,7 +157,7 @@ func (b *body) unknown(e *HiddenError, opening []string) string {
 	failed := b.c.failedSources(b.r)
 	switch near, group := b.nearestClosed(e.Tool); {
 	case len(e.Nearest) > 0:
-		text += "; did you mean " + either(e.Nearest) + "?"
+		text += "; did you mean " + joinOr(e.Nearest) + "?"
 		if len(failed) > 0 {
 			text += " It may also be one of those that could not be listed: " + strings.Join(failed, "; ")
 		}
@@ -173,8 +173,8 @@ func (b *body) unknown(e *HiddenError, opening []string) string {
 	return text
 }
 
-// either joins names with commas and a final "or".
-func either(names []string) string {
+// joinOr joins names with commas and a final "or".
+func joinOr(names []string) string {
 	last := len(names) - 1
 	if last < 1 {
 		return strings.Join(names, "")
@@ -216,9 +216,9 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 }
 
 // closedText describes closed groups of which one must be open: the one that this model answer opens, or else all.
-// If anyWillDo is set it adds how to open the first group, after its parents. The hint includes the
-// groups that are open now, since a control that takes the full state would otherwise close them.
-func (c *catalogue) closedText(name string, groups, opening []string, r *scopeState, anyWillDo bool) string {
+// With withHint it adds how to open the first group, after its parents. The hint includes the groups that are open
+// now, since a control that takes the full state would otherwise close them.
+func (c *catalogue) closedText(name string, groups, opening []string, r *scopeState, withHint bool) string {
 	for _, g := range groups {
 		if slices.Contains(opening, g) {
 			return fmt.Sprintf("the group %q, which opens after this step: call it again then", g)
@@ -228,7 +228,7 @@ func (c *catalogue) closedText(name string, groups, opening []string, r *scopeSt
 	if len(groups) > 1 {
 		text = fmt.Sprintf("one of the groups %s, which are closed", strings.Join(groups, ", "))
 	}
-	if !anyWillDo {
+	if !withHint {
 		return text
 	}
 	g := c.index[groups[0]]
@@ -264,24 +264,24 @@ func (c *catalogue) unlisted(name string, r *scopeState) (groups []string, certa
 		if r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
 		}
-		how := -1
+		level := -1
 		for _, s := range g.sources {
 			switch {
-			case c.built[s] != nil:
+			case c.listings[s] != nil:
 			case s.known != nil:
 				if slices.Contains(s.known, name) {
-					how = certain
+					level = certain
 				}
 			case strings.HasPrefix(bare, g.Name) || strings.HasPrefix(bare, s.name):
-				how = max(how, likely)
+				level = max(level, likely)
 			default:
-				how = max(how, possible)
+				level = max(level, possible)
 			}
 		}
-		if how > certainty {
-			groups, certainty = nil, how
+		if level > certainty {
+			groups, certainty = nil, level
 		}
-		if how == certainty {
+		if level == certainty {
 			groups = append(groups, g.Name)
 		}
 	}
@@ -300,7 +300,7 @@ func (b *body) nearest(name string) []string {
 	return near.Names(name, names, 3)
 }
 
-// nearestClosed returns the tool of a closed group whose name resembles the one given most, and the group.
+// nearestClosed returns the tool of a closed group whose name is most similar to name, and the group.
 func (b *body) nearestClosed(name string) (string, string) {
 	c := b.c
 	if c.control.Caller != "" || c.rules.opaque {
@@ -321,7 +321,7 @@ func (b *body) nearestClosed(name string) (string, string) {
 			add(e.name, g)
 		}
 		for _, s := range g.sources {
-			if c.built[s] == nil {
+			if c.listings[s] == nil {
 				for _, tool := range s.known {
 					add(tool, g)
 				}
@@ -335,8 +335,8 @@ func (b *body) nearestClosed(name string) (string, string) {
 	return similar[0], in[similar[0]]
 }
 
-// mayReplace reports whether a tool may be suggested for a name: a name that suggests reading, such as get_x, needs
-// a tool whose name does so too.
+// mayReplace reports whether a tool may be suggested for a name. For a name that suggests reading, such as get_x,
+// the tool's name must suggest it too.
 func mayReplace(name, tool string) bool {
 	verb, other := readingPrefix(name), readingPrefix(tool)
 	if verb == nil || slices.Equal(verb, other) {

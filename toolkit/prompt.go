@@ -106,5 +106,5 @@ func (g *group) hasSkills() bool {
 	})
 }
 
-// A remoteLoader contacts a server. Known returns the skills that the server had when it was last contacted.
+// A remoteLoader contacts a server. Known returns the skills that it had when it was last contacted.
 type remoteLoader interface{ Known() []*skill.Skill }

@@ -103,13 +103,13 @@ func (r *registrar) addTools(tk *Toolkit) error {
 // addListed adds the tools that a source listed. It skips an invalid tool instead of failing, as
 // catalogues are rebuilt in the middle of runs.
 func (r *registrar) addListed(g *group, src *source) {
-	if r.built == nil {
-		r.built = map[*source]*listing{}
+	if r.listings == nil {
+		r.listings = map[*source]*listing{}
 	}
-	l, ok := r.built[src] // one list for all groups that have the source
+	l, ok := r.listings[src] // one list for all groups that have the source
 	if !ok {
 		l = src.listing.Load()
-		r.built[src] = l
+		r.listings[src] = l
 	}
 	if l == nil {
 		return
@@ -145,9 +145,9 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if from != nil {
 		onDuplicate = refused
 	}
-	here := place{home: g.index, set: &noSetting, from: from}
-	if set := r.settings[info.Name]; set != nil {
-		here.set = set
+	here := place{home: g.index, setting: &noSetting, from: from}
+	if s := r.settings[info.Name]; s != nil {
+		here.setting = s
 	}
 	for _, old := range r.named(info.Name) {
 		switch {
@@ -172,7 +172,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		}
 	}
 	e := r.newEntry()
-	e.tool, e.name, e.when = t, info.Name, -1
+	e.tool, e.name, e.predicate = t, info.Name, -1
 	r.put(e, here, g)
 	r.addEntry(e)
 	return nil
@@ -189,7 +189,6 @@ func check(t tool.Tool) error {
 // noSetting is the setting of tools without one.
 var noSetting Setting
 
-// newEntry returns one of the entries that were allocated together.
 func (r *registrar) newEntry() *entry {
 	if len(r.spare) == 0 {
 		return new(entry)
@@ -227,22 +226,22 @@ func (r *registrar) addEntry(e *entry) {
 // else those that its labels name. The host comes first because it is trusted more than the tool. Labels without a
 // group are kept for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
-	var own []string
-	explicit := p.set.Groups != nil
+	var names []string
+	explicit := p.setting.Groups != nil
 	switch {
 	case explicit:
-		own = p.set.Groups
+		names = p.setting.Groups
 	case g.index >= 0:
-		own = []string{g.Name}
+		names = []string{g.Name}
 	case r.rules.toolLabels:
 		if l, ok := tool.As[interface{ Labels() []string }](e.tool); ok {
-			own = l.Labels()
+			names = l.Labels()
 		}
 	}
-	if g.index < 0 && !explicit && len(own) == 0 {
+	if g.index < 0 && !explicit && len(names) == 0 {
 		p.ungrouped = true
 	}
-	for _, name := range own {
+	for _, name := range names {
 		if slices.Contains(p.labels, name) {
 			continue
 		}
@@ -257,14 +256,14 @@ func (r *registrar) put(e *entry, p place, g *group) {
 // setPlace sets the place of e, sharing the one that was set last if they are equal.
 func (r *registrar) setPlace(e *entry, p place) {
 	if r.last == nil || !p.equal(r.last) {
-		own := p // p itself stays on the stack
-		r.last = &own
+		shared := p // p itself stays on the stack
+		r.last = &shared
 	}
 	e.place = r.last
 }
 
 func (p *place) equal(q *place) bool {
-	return p.home == q.home && p.ungrouped == q.ungrouped && p.set == q.set && p.from == q.from &&
+	return p.home == q.home && p.ungrouped == q.ungrouped && p.setting == q.setting && p.from == q.from &&
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
@@ -291,14 +290,14 @@ func (r *registrar) finish() {
 				r.labels[l] = append(r.labels[l], e)
 			}
 		}
-		if (e.ungrouped || e.set.Always) && len(r.groups) > 0 {
+		if (e.ungrouped || e.setting.Always) && len(r.groups) > 0 {
 			r.always = append(r.always, e)
 		}
 		for _, g := range e.groups {
 			r.groups[g].entries = append(r.groups[g].entries, e)
 		}
-		if e.set.When != nil {
-			e.when = int32(len(r.predicates))
+		if e.setting.When != nil {
+			e.predicate = int32(len(r.predicates))
 			r.predicates = append(r.predicates, e)
 		}
 	}

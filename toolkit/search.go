@@ -130,7 +130,7 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 	var hits []hit
 	for d, score := range scores {
 		if score > 0 && keep(x.entries[d]) {
-			hits = append(hits, hit{x.entries[d], score * (1 + nameFactor*covered(x.names[d], ws))})
+			hits = append(hits, hit{x.entries[d], score * (1 + nameFactor*nameShare(x.names[d], ws))})
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
@@ -143,8 +143,8 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 	return out
 }
 
-// covered returns which part of a name the words of a query cover.
-func covered(name []nameWord, query []string) float64 {
+// nameShare returns the share of a name's words, weighted by idf, that are in the query.
+func nameShare(name []nameWord, query []string) float64 {
 	found, all := 0.0, 0.0
 	for _, n := range name {
 		all += n.idf
@@ -209,7 +209,7 @@ func words(s string) []string {
 	var out []string
 	start := -1
 	var prev rune
-	end := func(i int) {
+	endWord := func(i int) {
 		if start >= 0 {
 			out = append(out, stem(strings.ToLower(s[start:i])))
 		}
@@ -218,16 +218,16 @@ func words(s string) []string {
 	for i, r := range s {
 		switch {
 		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
-			end(i)
+			endWord(i)
 		case start < 0:
 			start = i
 		case unicode.IsUpper(r) && unicode.IsLower(prev):
-			end(i)
+			endWord(i)
 			start = i
 		}
 		prev = r
 	}
-	end(len(s))
+	endWord(len(s))
 	return out
 }
 
@@ -256,8 +256,7 @@ func stem(w string) string {
 	return w
 }
 
-// parameterWords returns the words of the names and descriptions of a schema's
-// properties.
+// parameterWords returns the words of the names and descriptions of a schema's properties.
 func parameterWords(input json.RawMessage) []string {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

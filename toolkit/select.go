@@ -9,7 +9,7 @@ import "slices"
 //
 // A client filters by MCP's groups in this way. The ceiling has no effect until the host sets it on a scope.
 func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, contained, unknown []string) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	var level, granted []int
 	for _, name := range groups {
 		i, ok := c.index[name]

@@ -32,10 +32,10 @@ type source struct {
 
 // A listing is the list of a source, and when it was fetched. It is immutable.
 type listing struct {
-	tools []tool.Tool
-	about string // the source's instructions
-	err   error  // of the last fetch; tools are then those of an earlier one
-	at    time.Time
+	tools        []tool.Tool
+	instructions string
+	err          error // of the last fetch; the rest is then of an earlier one
+	at           time.Time
 }
 
 // source returns the record of s. The caller holds tk.mu.
@@ -72,7 +72,7 @@ func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.
 // that are being listed, and listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
-	for _, g := range tk.now.Load().all() {
+	for _, g := range tk.current.Load().all() {
 		for _, s := range g.sources {
 			s.stale.Store(true) // a fetch in progress may return the old list
 		}
@@ -85,12 +85,12 @@ func (tk *Toolkit) Refresh() {
 // upToDate returns the catalogue with the current lists of the sources. Of several
 // callers that wait for the same lists only one builds it.
 func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
-	if c := tk.now.Load(); c.has(sources) {
+	if c := tk.current.Load(); c.has(sources) {
 		return c, nil
 	}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	old := tk.now.Load()
+	old := tk.current.Load()
 	if old.has(sources) {
 		return old, nil
 	}
@@ -105,12 +105,12 @@ func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
 
 // has reports whether the catalogue was built from the sources' current lists.
 func (c *catalogue) has(sources []*source) bool {
-	return !slices.ContainsFunc(sources, func(s *source) bool { return c.built[s] != s.listing.Load() })
+	return !slices.ContainsFunc(sources, func(s *source) bool { return c.listings[s] != s.listing.Load() })
 }
 
 // lists reports whether a source listed a tool of that name.
 func (c *catalogue) lists(name string) bool {
-	for _, l := range c.built {
+	for _, l := range c.listings {
 		if l != nil && slices.ContainsFunc(l.tools, func(t tool.Tool) bool { return t.Info().Name == name }) {
 			return true
 		}
@@ -159,9 +159,9 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	}
 	next := &listing{tools: tools, err: err, at: time.Now()}
 	if err == nil {
-		next.about = s.about()
+		next.instructions = s.instructions()
 	} else if last := s.listing.Load(); last != nil {
-		next.tools, next.about = last.tools, last.about
+		next.tools, next.instructions = last.tools, last.instructions
 	}
 	s.listing.Store(next)
 	return nil
@@ -183,8 +183,8 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	return tools, err
 }
 
-// about returns the instructions of a source that was listed, if it has any.
-func (s *source) about() (text string) {
+// instructions returns the instructions of a source that was listed, if it has any.
+func (s *source) instructions() (text string) {
 	defer func() {
 		if recover() != nil { // tools work without instructions
 			text = ""
@@ -200,8 +200,8 @@ func (s *source) about() (text string) {
 func (c *catalogue) instructions(g *group) string {
 	parts := []string{strings.TrimSpace(g.Instructions)}
 	for _, s := range g.sources {
-		if l := c.built[s]; l != nil && !slices.Contains(parts, l.about) {
-			parts = append(parts, l.about)
+		if l := c.listings[s]; l != nil && !slices.Contains(parts, l.instructions) {
+			parts = append(parts, l.instructions)
 		}
 	}
 	return strings.TrimSpace(strings.Join(parts, "\n\n"))
@@ -251,7 +251,7 @@ func (c *catalogue) needed(r *scopeState) []*source {
 // loadFor returns the catalogue for a transition of s, with the tools of the
 // groups that will be opened: quotas count them, and the answer names them.
 func (tk *Toolkit) loadFor(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	if o == disable {
 		return c, nil
 	}

@@ -36,8 +36,8 @@ type Group struct {
 	//	Known() []string              // names of its tools in an earlier run; called when it is registered
 	//	Withheld(tool string) error   // why it does not list a tool
 	//
-	// If a model calls a Known tool before the source is listed, the error says how to open the group. If it calls a
-	// tool that the source withholds, the error says why.
+	// If a model calls a Known tool before the source is listed, the error says how to open the group. If it calls
+	// a Withheld tool, the error says why.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open. If a loader has a method Known() []*skill.Skill, it contacts a server:
@@ -114,10 +114,10 @@ type Config struct {
 // A Toolkit is the catalogue of groups and tools. It is safe for concurrent
 // use and shared by any number of sessions.
 type Toolkit struct {
-	now   atomic.Pointer[catalogue]
-	epoch atomic.Uint64 // counts calls of Refresh
+	current atomic.Pointer[catalogue]
+	epoch   atomic.Uint64 // counts calls of Refresh
 
-	mu        sync.Mutex // serialises the replacement of now
+	mu        sync.Mutex // serialises the replacement of current
 	sources   map[tool.Source]*source
 	bodies    bodyCache
 	listeners listeners
@@ -126,7 +126,7 @@ type Toolkit struct {
 // Registered returns all tools, open or not: the program's own, which include the
 // control tools, and those that sources listed last. It does not contact sources.
 func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	for _, e := range c.entries {
 		if e.from != nil {
 			listed = append(listed, e.tool)
@@ -183,28 +183,28 @@ func (tk *Toolkit) install(c *catalogue) {
 		}
 	}
 	c.gen = 1
-	if old := tk.now.Load(); old != nil {
+	if old := tk.current.Load(); old != nil {
 		c.gen = old.gen + 1
 	}
-	tk.now.Store(c)
+	tk.current.Store(c)
 	tk.bodies.clear()
 }
 
 // Enable opens groups, in order, as one transition: all of them, or none and an error. It closes groups that an
 // exclusion set does not allow with them. A group that is already open is not an error.
 func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
-	return tk.transit(ctx, s, enable, groups)
+	return tk.runTransition(ctx, s, enable, groups)
 }
 
 // Disable closes groups and all groups that need them, as one transition. A group that is
 // already closed is not an error.
 func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
-	return tk.transit(ctx, s, disable, groups)
+	return tk.runTransition(ctx, s, disable, groups)
 }
 
 // Set opens exactly the named groups and closes all others that the scope's ceiling grants, as one transition.
 func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
-	return tk.transit(ctx, s, set, groups)
+	return tk.runTransition(ctx, s, set, groups)
 }
 
 // GroupInfo describes a group, as a scope sees it.
@@ -224,7 +224,7 @@ type GroupInfo struct {
 // Groups returns the named groups that the scope's ceiling grants, in order of
 // registration. A nil scope means a new one.
 func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	if s == nil {
 		s = new(Scope)
 	}
@@ -234,7 +234,7 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 // Labels returns the names of the groups that a tool is in, including labels without a
 // group, in order; nil if it has none or does not exist.
 func (tk *Toolkit) Labels(name string) []string {
-	for _, e := range tk.now.Load().named(name) {
+	for _, e := range tk.current.Load().named(name) {
 		if !e.ungrouped {
 			return slices.Clone(e.labels)
 		}

@@ -95,12 +95,12 @@ const (
 
 // A plan is a transition that is checked but not yet carried out.
 type plan struct {
-	active   []int // the groups that will be open, in order of activation
-	down, up []int // the groups to close and to open, in the order in which hooks run
+	active           []int // the groups that will be open, in order of activation
+	closing, opening []int // in the order in which hooks run
 }
 
-func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
-	steps, err := tk.transitEach(ctx, s, o, names)
+func (tk *Toolkit) runTransition(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
+	steps, err := tk.runTransitions(ctx, s, o, names)
 	switch {
 	case err != nil:
 		return Outcome{}, err
@@ -117,9 +117,9 @@ type step struct {
 	refused *GroupError
 }
 
-// transitEach carries out one transition for each batch of names, each based on the previous one. It notifies
+// runTransitions carries out one transition for each batch of names, each based on the previous one. It notifies
 // listeners once, after the last transition and without holding a lock, so that a listener may start transitions.
-func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
+func (tk *Toolkit) runTransitions(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	if err := c.runHooks(context.WithValue(ctx, hookCtx{s}, true), p); err != nil {
 		return out, err
 	}
-	out.Closed, out.Opened = c.names(p.down), c.names(p.up)
+	out.Closed, out.Opened = c.names(p.closing), c.names(p.opening)
 	active := c.names(p.active)
 	if current, decided := s.Active(); !decided || !slices.Equal(current, active) {
 		s.change(func() { // active and byUser are never modified, so snapshots share them
@@ -238,7 +238,7 @@ func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) er
 	if err := c.checkParents(g, p.active, ceiling); err != nil {
 		return err
 	}
-	q := plan{active: p.active, down: slices.Clone(p.down), up: slices.Clone(p.up)}
+	q := plan{active: p.active, closing: slices.Clone(p.closing), opening: slices.Clone(p.opening)}
 	c.closeOthers(&q, g)
 	if !slices.Contains(q.active, g) {
 		q.open(g)
@@ -280,7 +280,7 @@ func (c *catalogue) missing(g int, active []int) []int {
 // listed before must keep their positions.
 func (p *plan) open(g int) {
 	p.active = append(slices.Clip(p.active), g)
-	p.up = append(p.up, g)
+	p.opening = append(p.opening, g)
 }
 
 // close removes g from the plan's groups, after all groups that need it. They stay closed when g is opened again.
@@ -294,7 +294,7 @@ func (c *catalogue) close(p *plan, g int) {
 			c.close(p, child)
 		}
 	}
-	p.down = append(p.down, g)
+	p.closing = append(p.closing, g)
 }
 
 // planSet plans the full desired state. A group that the ceiling does not grant stays open or closed,
@@ -326,8 +326,8 @@ func (c *catalogue) planSet(p *plan, requested []int, ceiling Ceiling) error {
 			p.open(g)
 		}
 	}
-	if len(p.up) > 0 {
-		return c.checkQuota(p.up[len(p.up)-1], p.active, before)
+	if len(p.opening) > 0 {
+		return c.checkQuota(p.opening[len(p.opening)-1], p.active, before)
 	}
 	return nil
 }
@@ -423,12 +423,12 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 		return nil
 	}
 	failed := func() *GroupError {
-		for _, g := range p.down {
+		for _, g := range p.closing {
 			if err := run(g, c.groups[g].OnDeactivate, c.groups[g].OnActivate); err != nil {
 				return err
 			}
 		}
-		for _, g := range p.up {
+		for _, g := range p.opening {
 			if err := run(g, c.groups[g].OnActivate, c.groups[g].OnDeactivate); err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@ import (
 
 // Update changes the catalogue while it is in use: change edits a copy of the configuration, which is then checked
 // and atomically replaces the old one. If there is an error nothing changes. Existing views stay as they are.
-// Listeners are called once. Change must not call the toolkit; the sources in the copy are wrappers of the
-// registered ones.
+// Listeners are called once. The function change must not call the toolkit. The sources in the copy are wrappers of
+// the registered ones.
 func (tk *Toolkit) Update(change func(*Config) error) error {
 	ev, err := tk.update(change)
 	tk.notify(ev)
@@ -22,7 +22,7 @@ func (tk *Toolkit) Update(change func(*Config) error) error {
 func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	old := tk.now.Load()
+	old := tk.current.Load()
 	cfg := old.cfg.clone()
 	if err := change(&cfg); err != nil {
 		return Change{}, err
@@ -33,12 +33,12 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	if cfg.Preset.quietUpdates {
 		return Change{}, nil
 	}
-	return tk.now.Load().since(old), nil
+	return tk.current.Load().since(old), nil
 }
 
 // Config returns a copy of the current configuration. What its slices point to is shared
 // and must not be changed; use [Toolkit.Update].
-func (tk *Toolkit) Config() Config { return tk.now.Load().cfg.clone() }
+func (tk *Toolkit) Config() Config { return tk.current.Load().cfg.clone() }
 
 // since returns a Change that says which lists differ from those of old.
 func (c *catalogue) since(old *catalogue) Change {
@@ -71,8 +71,8 @@ func sameSkills(a, b *group) bool {
 // cannot be compared and count as the same.
 func sameEntry(a, b *entry) bool {
 	return (sameTool(a.tool, b.tool) || *a.sum() == *b.sum()) && slices.Equal(a.labels, b.labels) &&
-		slices.Equal(a.set.Phases, b.set.Phases) && a.set.Next == b.set.Next &&
-		a.set.Always == b.set.Always && (a.set.When == nil) == (b.set.When == nil)
+		slices.Equal(a.setting.Phases, b.setting.Phases) && a.setting.Next == b.setting.Next &&
+		a.setting.Always == b.setting.Always && (a.setting.When == nil) == (b.setting.When == nil)
 }
 
 // Add registers tools in the named group, or in the basic one if group is empty.
@@ -104,7 +104,7 @@ func (tk *Toolkit) AddGroup(g Group) error {
 func (tk *Toolkit) Remove(names ...string) error {
 	named := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
 	return tk.Update(func(cfg *Config) error {
-		c := tk.now.Load()
+		c := tk.current.Load()
 		for _, n := range names {
 			if c.lists(n) {
 				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or have it omit the tool", n)

@@ -67,7 +67,7 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 // loaded returns the catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
 // version. If the configuration changes while lists are fetched it starts again, since other lists may be needed.
 func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *scopeState, uint64, error) {
-	c := tk.now.Load()
+	c := tk.current.Load()
 	for {
 		st, version := s.snapshot(c)
 		r := c.resolve(st)
@@ -93,7 +93,7 @@ func (tk *Toolkit) cached(s *Scope) *View {
 		return nil
 	}
 	c := v.body.c
-	if c != tk.now.Load() || len(c.predicates) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
+	if c != tk.current.Load() || len(c.predicates) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
 		return nil
 	}
 	return v
@@ -126,7 +126,7 @@ func (v *View) Advance(names ...string) {
 			next = to
 		} else if b.c.control.Caller != "" {
 			// The tool's source may have been listed only by the call.
-			now := v.tk.now.Load()
+			now := v.tk.current.Load()
 			next = cmp.Or(now.phaseAfter(name, now.resolve(b.r.state)), next)
 		}
 	}
@@ -144,8 +144,8 @@ func (c *catalogue) phaseAfter(name string, r *scopeState) string {
 	if len(r.predicates) != len(c.predicates) {
 		c.evalPredicates(r)
 	}
-	if e, ok := c.find(name, c.reach(r)); ok {
-		return e.set.Next
+	if e, ok := c.find(name, c.callable(r)); ok {
+		return e.setting.Next
 	}
 	return ""
 }
