@@ -14,7 +14,7 @@ type unwrapper interface{ Unwrap() Tool }
 // need not be comparable.
 const maxWraps = 100
 
-// A capability is an interface of one method that [As] is asked for.
+// A capability is an interface of one method that callers look up with [As].
 type capability struct {
 	iface reflect.Type
 	// method returns the method of that name. The name is a constant: for one that is computed the linker keeps

@@ -24,7 +24,7 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// root finds the object: in a string, in a list of one, or as the only field, given without the object around it.
+// root returns the object of arguments: v itself, or one inside a string or a list, or an object whose only field is v.
 func (c *coercer) root(v *value) *value {
 	for range 3 { // it may be encoded several times
 		if v.kind != stringValue {

@@ -28,7 +28,7 @@ var formatSamples = map[string]string{
 // than a rule. It is guessed from the schema, then validated.
 func (v *validator) example() string { return v.exampleText(v.build(v.schema, 0)) }
 
-// requiredExample is example, but only if fields are required: of others it would have one that was not asked for, and
+// requiredExample returns an example, or "" if no field is required: the example would set an optional field, and
 // models copy examples.
 func (v *validator) requiredExample() string {
 	if required := v.resolve(v.schema).get("required"); required == nil || len(required.items) == 0 {
@@ -54,7 +54,7 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			parent.replace(f.meant, meant)
 		}
 	}
-	var replaced []string // location of the last one; findings below it come next, and are fixed with it
+	var replaced []string // the last location; the violations below it come next, and are fixed with it
 	for _, f := range x.found {
 		parent, name := e.parent(f.loc)
 		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil
@@ -74,7 +74,7 @@ func (v *validator) corrected(args *value, x *explainer) string {
 	return v.exampleText(e)
 }
 
-// nearestChoice returns the value of the enum that resembles the text at loc most, or nil.
+// nearestChoice returns the value of the enum that is most similar to the text at loc, or nil.
 func (x *explainer) nearestChoice(loc []string) *value {
 	given, choices := x.args.at(loc), x.v.choices(x.schemaAt(loc), 0)
 	if given == nil || given.kind != stringValue || choices == nil {
@@ -197,8 +197,8 @@ func (v *validator) buildObject(s *value, depth int) *value {
 	return obj
 }
 
-// buildNumber returns a bound or a multiple, else one more than an exclusive minimum, which may
-// exceed another bound; then exampleText drops the example.
+// buildNumber returns a bound or a multiple, else one more than an exclusive minimum. If that exceeds another bound,
+// exampleText drops the example.
 func (v *validator) buildNumber(s *value) []byte {
 	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
 		if n := s.get(keyword); n != nil && n.kind == numberValue {

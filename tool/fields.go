@@ -22,7 +22,7 @@ type field struct {
 	omits    bool  // may be left out when encoding
 	optional bool  // may be left out when decoding
 	quoted   bool  // `json:",string"`: the value is encoded inside a string
-	named    bool  // by its tag
+	tagged   int   // 1 if the name is from its tag
 	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
 
@@ -93,9 +93,9 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	if !sf.IsExported() { // checked last: an unexported embedded struct may have exported fields
 		return field{}, nil
 	}
-	f = field{name: name, goName: sf.Name, typ: sf.Type, tag: sf.Tag, named: name != ""}
+	f = field{name: name, goName: sf.Name, typ: sf.Type, tag: sf.Tag, tagged: 1}
 	if name == "" {
-		f.name = sf.Name
+		f.name, f.tagged = sf.Name, 0
 	}
 	for o := range strings.SplitSeq(options, ",") {
 		switch o {
@@ -113,7 +113,7 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 // name the least nested one wins. At the same depth it is the one that has the name from its tag, if only one has.
 func dominant(all []field) ([]field, error) {
 	slices.SortStableFunc(all, func(a, b field) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), compareBool(b.named, a.named))
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), cmp.Compare(b.tagged, a.tagged))
 	})
 	kept := all[:0]
 	for i, f := range all {
@@ -122,7 +122,7 @@ func dominant(all []field) ([]field, error) {
 		}
 		if i+1 < len(all) {
 			switch g := all[i+1]; {
-			case g.name != f.name || len(g.index) != len(f.index) || g.named != f.named:
+			case g.name != f.name || len(g.index) != len(f.index) || g.tagged != f.tagged:
 			case g.owner == f.owner && g.goName == f.goName:
 				return nil, fmt.Errorf("field %s.%s is embedded twice, so that encoding/json ignores it; embed %v once", f.owner, f.goName, f.owner)
 			default:
@@ -133,17 +133,6 @@ func dominant(all []field) ([]field, error) {
 	}
 	slices.SortFunc(kept, func(a, b field) int { return slices.Compare(a.index, b.index) })
 	return kept, nil
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // validTagName reports whether encoding/json accepts a name from a tag; it ignores others silently.

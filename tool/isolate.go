@@ -41,7 +41,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				b.wait()
 			}
 		}()
-		ended, late := ctx.Done(), (<-chan time.Time)(nil)
+		ended, deadline := ctx.Done(), (<-chan time.Time)(nil)
 		for {
 			select {
 			case p := <-b.out:
@@ -51,8 +51,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			case <-b.done:
 				return
 			case <-ended:
-				ended, late = nil, time.After(grace)
-			case <-late:
+				ended, deadline = nil, time.After(grace)
+			case <-deadline:
 				abandoned = true
 				// The model and the log must say that the call may still have effects.
 				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when it was cancelled and may still be running", context.Cause(ctx)))

@@ -125,7 +125,7 @@ func (c *patternedCall) Suggest(p *permission.Policy) []permission.Rule {
 	var rules []permission.Rule
 	for _, pattern := range c.tool.suggest.patterns(in) {
 		r := permission.Rule{Tool: c.tool.name, Pattern: pattern, Behavior: permission.Allow, Source: "suggested"}
-		// A rule that is not read as it is written would be another rule in a settings file.
+		// A rule that does not survive writing and parsing would be another rule in a settings file.
 		if back, err := permission.ParseRule(r.String(), r.Behavior); err != nil || pattern == "" || back.Pattern != pattern {
 			continue
 		}

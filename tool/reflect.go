@@ -79,7 +79,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	if i := slices.Index(stack, t); i >= 0 {
 		viaStruct := slices.ContainsFunc(stack[i:], func(u reflect.Type) bool { return u.Kind() == reflect.Struct })
 		if !viaStruct {
-			return fmt.Errorf("%sthe type %v contains itself with no struct between, so no schema can describe it; put a struct between", at(path), t)
+			return fmt.Errorf("%sthe type %v contains itself with no struct between, so no schema can describe it; put a struct between", fieldPrefix(path), t)
 		}
 		r.cyclic[t] = true
 		return nil
@@ -90,7 +90,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	r.checked[t] = true
 	if leaf := r.leaf(t); leaf != nil {
 		if err := r.checkEnum(t, leaf.Enum); err != nil {
-			return fmt.Errorf("%s%w", at(path), err)
+			return fmt.Errorf("%s%w", fieldPrefix(path), err)
 		}
 		return nil
 	}
@@ -100,13 +100,13 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		return r.check(t.Elem(), append(path, "[]"), stack)
 	case reflect.Map:
 		if !r.mapKey(t.Key()) {
-			return fmt.Errorf("%sa map with keys of type %v does not marshal to a JSON object; use string or integer keys", at(path), t.Key())
+			return fmt.Errorf("%sa map with keys of type %v does not marshal to a JSON object; use string or integer keys", fieldPrefix(path), t.Key())
 		}
 		return r.check(t.Elem(), append(path, "[]"), stack)
 	case reflect.Struct:
 		fields, err := jsonFields(t)
 		if err != nil {
-			return fmt.Errorf("%s%v: %w", at(path), t, err)
+			return fmt.Errorf("%s%v: %w", fieldPrefix(path), t, err)
 		}
 		for _, f := range fields {
 			if err := r.check(f.typ, append(path, "."+f.goName), stack); err != nil {
@@ -115,11 +115,11 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		}
 		return nil
 	}
-	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", at(path), t)
+	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", fieldPrefix(path), t)
 }
 
-// at formats a path for a message: "field Lines[].Price: ".
-func at(path []string) string {
+// fieldPrefix formats a path for a message: "field Lines[].Price: ".
+func fieldPrefix(path []string) string {
 	if len(path) == 0 {
 		return ""
 	}
@@ -155,7 +155,7 @@ func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 	t = deref(t)
 	if s := r.leaf(t); s != nil {
-		r.hoist(s)
+		r.moveDefinitions(s)
 		return s
 	}
 	s := anything()
@@ -165,14 +165,14 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 	case reflect.Map:
 		s.Type = "object"
 		if t.Elem().Kind() != reflect.Interface {
-			s.AdditionalProperties = r.part(t.Elem())
+			s.AdditionalProperties = r.element(t.Elem())
 		} // else any value is allowed
 		// encoding/json writes integer keys as text.
 		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
 		}
 	case reflect.Slice, reflect.Array:
-		s.Type, s.Items = "array", r.part(t.Elem())
+		s.Type, s.Items = "array", r.element(t.Elem())
 		if t.Kind() == reflect.Array {
 			n := uint64(t.Len())
 			s.MinItems, s.MaxItems = &n, &n
@@ -186,8 +186,8 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// hoist moves the definitions of a type's own schema to the root, to which its references are relative.
-func (r *reflector) hoist(s *jsonschema.Schema) {
+// moveDefinitions moves the definitions of a type's own schema to the root, to which its references are relative.
+func (r *reflector) moveDefinitions(s *jsonschema.Schema) {
 	s.Version, s.ID = "", ""
 	for name, d := range s.Definitions {
 		if _, taken := r.defs[name]; taken {
@@ -306,8 +306,8 @@ func (r *reflector) nilable(t reflect.Type) bool {
 	return s == nil || s.Type != ""
 }
 
-// part returns the schema of the items of a list or a map.
-func (r *reflector) part(t reflect.Type) *jsonschema.Schema {
+// element returns the schema of the items of a list or a map.
+func (r *reflector) element(t reflect.Type) *jsonschema.Schema {
 	s := r.schema(t)
 	if r.out && r.nilable(t) {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{s, {Type: "null"}}}

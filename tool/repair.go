@@ -27,9 +27,9 @@ func repair(raw []byte) (*value, *repairer, error) {
 // A repairer reads what models send in place of JSON: single quotes, Python literals, trailing commas, comments,
 // code fences and prose around it. It takes one pass with a bounded look-ahead, so that its time is linear.
 //
-// It tolerates wrong signs, but not a missing end: a value that was cut off, such
-// as /tmp/a of /tmp/abc, would look right once it is closed. Such text is reported
-// as truncated and must not be run. Nothing that could be a field is dropped.
+// It tolerates wrong signs, but not a missing end: a value that was cut off, such as /tmp/a of /tmp/abc, would look
+// right once it is closed. Such text is reported as truncated and must not be run. Nothing that could be a field is
+// dropped.
 //
 // A method that reads something moves i past it. Once truncated is set all methods return what they have.
 type repairer struct {
@@ -39,8 +39,8 @@ type repairer struct {
 
 	arrays, objects, parens int // how many are open; they decide what a wrong closing bracket means
 
-	stop    int     // where a word is known to end; see token
-	pending *string // b in {"a": [1, "b": 2}: a field of the object that was read as an item of the array
+	stop    int     // where an unquoted word is known to end; see setStop
+	pending *string // a field name of the object that was read as an item of an array, as b in {"a": [1, "b": 2}
 
 	notes     []string // the repairs, in order, each once
 	truncated bool
@@ -62,7 +62,7 @@ func (r *repairer) peek(n int) byte {
 	return 0
 }
 
-func (r *repairer) at(prefix string) bool {
+func (r *repairer) hasPrefix(prefix string) bool {
 	return bytes.HasPrefix(r.s[r.i:], []byte(prefix))
 }
 
@@ -70,11 +70,11 @@ func (r *repairer) at(prefix string) bool {
 func (r *repairer) document() (*value, error) {
 	r.s = bytes.TrimPrefix(r.s, []byte("\ufeff"))
 	r.unescapeAll()
-	v, err := r.start()
+	v, err := r.findDocument()
 	if err != nil || r.truncated {
 		return v, err
 	}
-	return r.rest(v)
+	return r.trailer(v)
 }
 
 // unescapeAll removes one level of escapes if the whole text was escaped: {\"a\": 1}, or
@@ -95,9 +95,9 @@ func (r *repairer) unescapeAll() {
 	}
 }
 
-// start finds where the JSON begins and reads it. Apart from a bracket, a text may begin with a field ("a": 1,
+// findDocument finds where the JSON begins and reads it. Apart from a bracket, a text may begin with a field ("a": 1,
 // "b": 2} or a: 1}), a call (read(a=1, b=2)), or prose or a code fence before the first bracket.
-func (r *repairer) start() (*value, error) {
+func (r *repairer) findDocument() (*value, error) {
 	r.space()
 	switch r.peek(0) {
 	case '{', '[':
@@ -171,10 +171,10 @@ func callees(s []byte) int {
 	}
 }
 
-// rest reads what follows the document. It drops prose and the same object again; another
+// trailer reads what follows the document. It drops prose and the same object again; another
 // object is an error, as it would be a second call. A field after a comma is an error too: it
 // belongs to the object.
-func (r *repairer) rest(v *value) (*value, error) {
+func (r *repairer) trailer(v *value) (*value, error) {
 	for {
 		r.space()
 		for !r.eof() && bytes.IndexByte([]byte(")]};,"), r.peek(0)) >= 0 {
@@ -188,7 +188,7 @@ func (r *repairer) rest(v *value) (*value, error) {
 		switch {
 		case r.eof():
 			return v, nil
-		case r.at("```"):
+		case r.hasPrefix("```"):
 			r.note("code fence")
 		case r.peek(0) != '{':
 			r.note("text around the JSON")
@@ -291,9 +291,9 @@ func (r *repairer) value(p place) (*value, error) {
 		defer func() { r.parens-- }()
 		return r.array(')')
 	case r.quote() != "":
-		return r.strings(p)
+		return r.joinedStrings(p)
 	}
-	return r.word(p)
+	return r.unquoted(p)
 }
 
 // object reads what follows an opening brace.
@@ -363,7 +363,7 @@ func (r *repairer) member() (member, error) {
 	if r.pending != nil {
 		m.name, r.pending = *r.pending, nil
 	} else if r.quote() != "" {
-		m.name = r.str(true, valueInObject)
+		m.name = r.quoted(true, valueInObject)
 	} else if m.name = r.bareKey(); m.name == "" {
 		return m, errors.New("it has a field without a name")
 	}
@@ -372,7 +372,7 @@ func (r *repairer) member() (member, error) {
 	case r.eof():
 		r.truncated = true
 		return m, nil
-	case r.at("=>"), r.at(":="):
+	case r.hasPrefix("=>"), r.hasPrefix(":="):
 		r.note("another sign for the colon")
 		r.i += 2
 	case r.peek(0) == ':':
@@ -380,7 +380,7 @@ func (r *repairer) member() (member, error) {
 	case r.peek(0) == '=':
 		r.note("another sign for the colon")
 		r.i++
-	case r.at("："):
+	case r.hasPrefix("："):
 		r.note("another sign for the colon")
 		r.i += len("：")
 	default:

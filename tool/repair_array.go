@@ -36,7 +36,7 @@ func (r *repairer) array(end byte) (*value, error) {
 			comma = true
 			r.i++
 			continue
-		case r.at("..."), r.at("…"): // the model left out the rest, which is not known
+		case r.hasPrefix("..."), r.hasPrefix("…"): // the model left out the rest, which is not known
 			r.note("ellipsis")
 			r.i += len("...") // which is also len("…")
 			continue

@@ -19,11 +19,11 @@ var literals = map[string]string{
 	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
 }
 
-// word reads what is not quoted: a number, a literal, or text. At the end of the text it may be
+// unquoted reads what is not quoted: a number, a literal, or text. At the end of the text it may be
 // incomplete, even if it looks complete: 1 of 15.
-func (r *repairer) word(p place) (*value, error) {
+func (r *repairer) unquoted(p place) (*value, error) {
 	start := r.i
-	r.token(p)
+	r.setStop(p)
 	for !r.eof() && !r.endsWord(p) {
 		_, n := utf8.DecodeRune(r.s[r.i:])
 		r.i += n
@@ -55,9 +55,9 @@ func (r *repairer) word(p place) (*value, error) {
 	return newString(w), nil
 }
 
-// token sets stop after a number or a literal that is not part of a longer text: the 3 of
+// setStop sets stop after a number or a literal that is not part of a longer text: the 3 of
 // [3 4] or of 3, "a", but not of 3 apples.
-func (r *repairer) token(p place) {
+func (r *repairer) setStop(p place) {
 	window := r.window(r.i)
 	n := strings.IndexFunc(window, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '+' && c != '-' && c != '.' && c != '_'
@@ -178,16 +178,16 @@ func (r *repairer) quote() string {
 	}
 	for _, q := range quotes {
 		// Three quotes that are never closed are an empty string and a stray quote.
-		if r.at(q.open) && (q.open != `"""` || bytes.Contains(r.s[r.i+3:], []byte(`"""`))) {
+		if r.hasPrefix(q.open) && (q.open != `"""` || bytes.Contains(r.s[r.i+3:], []byte(`"""`))) {
 			return q.open
 		}
 	}
 	return ""
 }
 
-// strings reads a string, or several that Python or JavaScript would join.
-func (r *repairer) strings(p place) (*value, error) {
-	text := r.str(false, p)
+// joinedStrings reads a string, or several that Python or JavaScript would join.
+func (r *repairer) joinedStrings(p place) (*value, error) {
+	text := r.quoted(false, p)
 	for !r.truncated {
 		save := r.i // do not read a blank unless a plus follows
 		if r.space(); r.peek(0) != '+' {
@@ -200,15 +200,15 @@ func (r *repairer) strings(p place) (*value, error) {
 			break
 		}
 		r.note("joined strings")
-		text += r.str(false, p)
+		text += r.quoted(false, p)
 	}
 	return newString(text), nil
 }
 
-// str reads one string; isKey says that a colon must follow it. A quote only ends it if what
+// quoted reads one string; isKey says that a colon must follow it. A quote only ends it if what
 // comes next may follow a string. Quotes of three bytes, triple and most typographic ones, always
 // end it. Line breaks and other control characters are part of it.
-func (r *repairer) str(isKey bool, p place) string {
+func (r *repairer) quoted(isKey bool, p place) string {
 	open := r.quote()
 	closing := open
 	for _, q := range quotes {
@@ -226,13 +226,13 @@ func (r *repairer) str(isKey bool, p place) string {
 		switch {
 		case c == '\\':
 			b = r.escape(b)
-		case r.at(closing) && (len(closing) == 3 || r.closes(r.i+len(closing), isKey, p)):
+		case r.hasPrefix(closing) && (len(closing) == 3 || r.closes(r.i+len(closing), isKey, p)):
 			r.i += len(closing)
 			return string(b)
 		default:
 			if c < ' ' {
 				r.note("control character in a string")
-			} else if r.at(closing) {
+			} else if r.hasPrefix(closing) {
 				r.note("quote inside a string")
 			}
 			b = append(b, c)
@@ -295,7 +295,7 @@ func (r *repairer) hex(n int) (rune, bool) {
 // lowSurrogate reads the second half of a pair (RFC 8259, section 7), if there is one, and
 // returns the rune of both.
 func (r *repairer) lowSurrogate(high rune) (rune, bool) {
-	if !utf16.IsSurrogate(high) || !r.at(`\u`) {
+	if !utf16.IsSurrogate(high) || !r.hasPrefix(`\u`) {
 		return 0, false
 	}
 	r.i += 2

@@ -26,7 +26,6 @@ func With(t Tool, middleware ...Middleware) Tool {
 	return &withMiddleware{Tool: t, middleware: middleware}
 }
 
-// A withMiddleware is a tool with middleware around it.
 type withMiddleware struct {
 	Tool
 	middleware []Middleware

@@ -22,7 +22,6 @@ type inputType struct {
 	generation int             // of the registered docs that schema was made with
 }
 
-// An outputType is the same for a result type.
 type outputType struct{ schema json.RawMessage }
 
 // The caches are not limited, since a program has a fixed number of types.
@@ -98,8 +97,7 @@ func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// decode fills p, a pointer to the type, from arguments that fit the schema.
-// Fields that are absent get the schema's default.
+// decode fills p, a pointer to the type, from arguments that fit the schema. Absent fields get the schema's default.
 func (in *inputType) decode(raw json.RawMessage, p any) error {
 	if in.defaults != nil {
 		if err := in.unmarshal(in.defaults, p); err != nil {

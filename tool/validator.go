@@ -79,7 +79,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		v.err = errors.New("the schema is neither an object nor a boolean")
 		return v
 	}
-	tolerate(doc)
+	removeUnsupported(doc)
 	if v.heaviest(doc, map[*value]int{}) >= maxWeight {
 		v.err = errors.New("the schema combines too many alternatives to be checked")
 		return v
@@ -158,10 +158,10 @@ func (v *value) subschemas(visit func(*value)) {
 	}
 }
 
-// tolerate removes from a schema, in place, parts that would only make it fail: dialects that the
+// removeUnsupported removes from a schema, in place, parts that would only make it fail: dialects that the
 // library does not know and would have to load, and patterns in the syntax of ECMA 262 that
 // Go does not support, such as (?!x). Arguments are then checked against the rest.
-func tolerate(s *value) {
+func removeUnsupported(s *value) {
 	if s.kind != objectValue {
 		return
 	}
@@ -188,7 +188,7 @@ func tolerate(s *value) {
 			return m.name == "additionalProperties" || m.name == "unevaluatedProperties"
 		})
 	}
-	s.subschemas(tolerate)
+	s.subschemas(removeUnsupported)
 }
 
 // maxWeight bounds how many schemas one value may be checked against. A short

@@ -172,11 +172,8 @@ func newString(s string) *value {
 
 // appendQuoted appends s as a JSON string, without needless escapes.
 func appendQuoted(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always encodes
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+	data, _ := encode(s) // a string always encodes
+	return append(b, data...)
 }
 
 // text returns the text of a string. Of other values it returns what the model wrote, such as None, or their JSON.
@@ -214,7 +211,7 @@ func (v *value) child(part string) *value {
 	return nil
 }
 
-// at returns the value at a location, nil if there is none.
+// at returns the value at a location, or nil.
 func (v *value) at(loc []string) *value {
 	for _, part := range loc {
 		v = v.child(part)

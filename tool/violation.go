@@ -231,7 +231,7 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	x.found = best
 }
 
-// branchType returns the type error of a branch if that is its only one.
+// branchType returns the type error of a branch if it has no other error.
 func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 	for len(e.Causes) == 1 {
 		e = e.Causes[0]
@@ -343,8 +343,8 @@ func (x *explainer) schemaAt(loc []string) *value {
 	return s
 }
 
-// duration shows the value at loc, which is not a duration. A text with a number is mostly one that
-// the model sent as a number, and that was coerced.
+// duration shows the value at loc, which is not a duration. If its text is a number, the model probably sent a number,
+// which the coercer changed to a text.
 func (x *explainer) duration(loc []string) string {
 	if v := x.args.at(loc); v != nil && v.kind == stringValue {
 		if n, err := parseValue([]byte(v.text())); err == nil && n.kind == numberValue {

@@ -166,8 +166,8 @@ func pause(ctx context.Context, d time.Duration) error {
 func RateLimit(n int, period time.Duration) tool.Middleware {
 	interval := period / time.Duration(max(n, 1))
 	var mu sync.Mutex
-	var next time.Time // when a call could start if the burst were used up
-	turn := func(now time.Time) time.Duration {
+	var next time.Time // when the next call starts if the burst is used up
+	reserve := func(now time.Time) time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		if burst := now.Add(interval - period); next.Before(burst) {
@@ -178,7 +178,7 @@ func RateLimit(n int, period time.Duration) tool.Middleware {
 		return wait
 	}
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, handle tool.Handler, yield func(tool.Chunk, error) bool) {
-		if wait := turn(time.Now()); wait > 0 {
+		if wait := reserve(time.Now()); wait > 0 {
 			if err := pause(ctx, wait); err != nil {
 				yield(tool.Chunk{}, err)
 				return

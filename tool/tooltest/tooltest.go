@@ -37,9 +37,8 @@ type Options struct {
 	Context context.Context
 }
 
-// patience is how long a tool may take to end once its context has. It is long
-// because a machine under test may be busy.
-const patience = 10 * time.Second
+// cancelTimeout is how long a tool may take to end once its context has. It is long because a machine may be busy.
+const cancelTimeout = 10 * time.Second
 
 // Run tests t. It reports, each as an error of the test:
 //
@@ -249,12 +248,12 @@ func (c *checker) cancellation(inputs []json.RawMessage) {
 		defer close(done)
 		c.call(ctx, inputs[0])
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(cancelTimeout)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		c.problem("a call did not end within %v although its context had", patience)
+		c.problem("a call did not end within %v although its context had", cancelTimeout)
 	}
 }
 
