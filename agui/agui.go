@@ -44,7 +44,11 @@ type Config struct {
 	MaxBody int64
 
 	// MaxTools is the number of frontend tools that a request may have; 0 means 32, negative none. Together they
-	// may have 64 KiB. The workers of an Engine must call [Agent] to give these tools to the model.
+	// may have 64 KiB. The model gets them for one run, in the basic group, which a ceiling may leave out; the workers
+	// of an Engine must call [Agent] for that. The run ends with their calls in pendingToolCallIds, the frontend makes
+	// them, and the next request has the results. They need no approval, since the frontend asks its user if
+	// necessary, but deny rules apply. A name that a tool of the agent has, or that begins with "mcp__", is refused.
+	// Runs with frontend tools use a copy of the toolkit, which lists its sources again.
 	MaxTools int
 
 	Log *slog.Logger // for errors that are not sent to the client; nil means slog.Default()
@@ -57,6 +61,17 @@ type Engine interface {
 }
 
 // A Handler serves sessions to AG-UI clients. It is safe for concurrent use.
+//
+//   - POST is AG-UI's: it sends the new messages, answers and results in a RunAgentInput to the session, and returns
+//     the events that follow until the agent has handled them.
+//   - GET ?threadId=… returns a snapshot of the thread and the events of its current run, if there is one. With the
+//     header Last-Event-ID, which a browser's EventSource sends by itself, it returns exactly the events after that
+//     one, on any replica. Status 204 means that there are no more.
+//   - DELETE ?threadId=… cancels the current run or the open questions. Disconnecting does not cancel a run: a GET
+//     returns its further events.
+//
+// A request that is malformed, too large or not allowed gets an HTTP error with a JSON object {"error": "…"}. A
+// request that contradicts the thread, such as a message while an approval is open, gets a stream with a RUN_ERROR.
 type Handler struct {
 	cfg    Config
 	store  store

@@ -140,11 +140,11 @@ func Agent(ctx context.Context, cfg agent.Config, s *session.Session) (*agent.Ag
 	return agent.New(cfg)
 }
 
-// namesake returns the name of a tool of the toolkit, in an open group or not, that equals a frontend tool's name ignoring
-// case; "" if there is none.
+// namesake returns the name of a tool in any group of the toolkit that equals a frontend tool's name ignoring case; ""
+// if there is none.
 func namesake(tk *toolkit.Toolkit, f frontendTool) string {
-	own, listed := tk.Registered()
-	for _, t := range slices.Concat(own, listed) {
+	registered, listed := tk.Registered()
+	for _, t := range slices.Concat(registered, listed) {
 		if name := t.Info().Name; strings.EqualFold(name, f.Name) {
 			return name
 		}

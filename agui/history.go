@@ -42,11 +42,11 @@ func (p *planner) plan() ([]newInput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.answers(len(messages) > 0); err != nil {
+	if err := p.addAnswers(len(messages) > 0); err != nil {
 		return nil, err
 	}
 	for _, m := range messages {
-		if err := p.say(m); err != nil {
+		if err := p.addMessage(m); err != nil {
 			return nil, err
 		}
 	}
@@ -69,18 +69,18 @@ func (p *planner) newMessages() ([]*wireMessage, error) {
 		m := &p.in.Messages[i]
 		stored, ok := known[m.ID]
 		switch {
-		case ok && !same(stored, m) && !p.sent(m):
+		case ok && !same(stored, m) && !p.equalsInput(m):
 			return nil, differs("message %q is not the one that the thread has under this id", m.ID)
 		case ok && m.Role == "user" && len(fresh) > 0:
 			return nil, differs("message %q is before message %q, which the thread has already", fresh[0].ID, m.ID)
 		case ok && m.Role == "user":
 			last = m.ID
 		case !ok && m.Role == "user":
-			received, err := p.received(m)
+			isInput, err := p.isInput(m)
 			if err != nil {
 				return nil, err
 			}
-			if !received {
+			if !isInput {
 				fresh = append(fresh, m)
 			}
 		}
@@ -120,9 +120,9 @@ func sameJSON(a, b string) bool {
 	return a == b || json.Compact(&x, []byte(a)) == nil && json.Compact(&y, []byte(b)) == nil && x.String() == y.String()
 }
 
-// received reports whether the session was already sent a message with the id, which still waits or was removed by a
-// compaction.
-func (p *planner) received(m *wireMessage) (bool, error) {
+// isInput reports whether the session has an input with the message's id, which waits or was removed by a compaction.
+// It fails if that input is not the same message.
+func (p *planner) isInput(m *wireMessage) (bool, error) {
 	if err := session.CheckID(m.ID); err != nil || strings.HasPrefix(m.ID, answerPrefix) {
 		return false, refuse(400, "message id %q: use 1 to 128 letters, digits, '.', '_' and '-', and do not begin with %q", m.ID, answerPrefix)
 	}
@@ -143,10 +143,11 @@ func (p *planner) received(m *wireMessage) (bool, error) {
 	return true, nil
 }
 
-// sent reports whether a message is one that was sent before. It may differ from the session's, whose text was redacted.
-func (p *planner) sent(m *wireMessage) bool {
-	known, err := p.received(m)
-	return m.Role == "user" && known && err == nil
+// equalsInput reports whether a message of the user equals the input with its id. The session's message may differ
+// from both, since its text may have been redacted.
+func (p *planner) equalsInput(m *wireMessage) bool {
+	ok, err := p.isInput(m)
+	return m.Role == "user" && ok && err == nil
 }
 
 // storedInput is an input as [session.Send] stores it.
@@ -156,8 +157,8 @@ type storedInput struct {
 	Result  *event.Result    `json:"result,omitempty"`
 }
 
-// isInput reports whether an entry is the answer in.
-func isInput(e session.Entry, in agent.Input) bool {
+// isAnswerOf reports whether an entry is the answer in.
+func isAnswerOf(e session.Entry, in agent.Input) bool {
 	var sent, want storedInput
 	switch in := in.(type) {
 	case event.Confirm:
@@ -173,8 +174,8 @@ func isInput(e session.Entry, in agent.Input) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// say adds a message with the request's context to the inputs.
-func (p *planner) say(m *wireMessage) error {
+// addMessage adds a message with the request's context to the inputs.
+func (p *planner) addMessage(m *wireMessage) error {
 	blocks, err := m.blocks()
 	if err == nil && len(blocks) == 1 && blocks.Text() == "" {
 		if _, empty := blocks[0].(*message.Text); empty {
@@ -191,9 +192,9 @@ func (p *planner) say(m *wireMessage) error {
 	return nil
 }
 
-// answers adds the answers to the open questions to the inputs. If the request has any answer or a new message, every
-// question needs an answer.
-func (p *planner) answers(hasMessages bool) error {
+// addAnswers adds the answers to the open questions to the inputs. If the request has any answer or a new message,
+// every question needs an answer.
+func (p *planner) addAnswers(hasMessages bool) error {
 	resume := map[string]resumeEntry{}
 	for _, e := range p.in.Resume {
 		resume[e.InterruptID] = e
@@ -209,11 +210,11 @@ func (p *planner) answers(hasMessages bool) error {
 				continue
 			}
 			delete(resume, id)
-			if err := p.confirm(ev, e); err != nil {
+			if err := p.addConfirm(ev, e); err != nil {
 				return err
 			}
 		case *event.External:
-			if err := p.result(ev, hasMessages); err != nil {
+			if err := p.addResult(ev, hasMessages); err != nil {
 				return err
 			}
 		}
@@ -225,15 +226,15 @@ func (p *planner) answers(hasMessages bool) error {
 		if _, unknown := resume[e.InterruptID]; !unknown {
 			continue
 		}
-		if err := p.repeated(e); err != nil {
+		if err := p.checkRepeated(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// confirm adds the answer to an approval to the inputs.
-func (p *planner) confirm(q *event.Approval, e resumeEntry) error {
+// addConfirm adds the answer to an approval to the inputs.
+func (p *planner) addConfirm(q *event.Approval, e resumeEntry) error {
 	a, err := e.decision()
 	if err != nil {
 		return err
@@ -248,7 +249,7 @@ func (p *planner) confirm(q *event.Approval, e resumeEntry) error {
 	if answer.Allow {
 		answer.Input = a.EditedArgs
 	}
-	return p.answer(q.Call, q.Question, answer)
+	return p.addAnswer(q.Call, q.Question, answer)
 }
 
 // A decision is the payload that answers an approval.
@@ -279,9 +280,9 @@ func (e resumeEntry) decision() (decision, error) {
 	return d, nil
 }
 
-// result adds the result of a frontend tool to the inputs: a tool message of the request, or a failure if the request has
-// only new messages.
-func (p *planner) result(q *event.External, hasMessages bool) error {
+// addResult adds the result of a frontend tool to the inputs: a tool message of the request, or a failure if the
+// request has only new messages.
+func (p *planner) addResult(q *event.External, hasMessages bool) error {
 	for i := range p.in.Messages {
 		m := &p.in.Messages[i]
 		if m.Role != "tool" || m.ToolCallID != q.Call {
@@ -294,13 +295,13 @@ func (p *planner) result(q *event.External, hasMessages bool) error {
 		if m.Error != "" {
 			blocks = append(blocks, &message.Text{Text: m.Error})
 		}
-		return p.answer(q.Call, 0, event.Result{Call: q.Call, Blocks: blocks, Failed: m.Error != ""})
+		return p.addAnswer(q.Call, 0, event.Result{Call: q.Call, Blocks: blocks, Failed: m.Error != ""})
 	}
 	if !hasMessages {
 		return nil
 	}
 	text := "The frontend returned no result; the user has sent a message instead."
-	return p.answer(q.Call, 0, event.Result{Call: q.Call, Blocks: message.Blocks{&message.Text{Text: text}}, Failed: true})
+	return p.addAnswer(q.Call, 0, event.Result{Call: q.Call, Blocks: message.Blocks{&message.Text{Text: text}}, Failed: true})
 }
 
 const answerPrefix = "answer."
@@ -318,8 +319,8 @@ func answerID(interrupt string, n int) string {
 // maxAnswers is the number of answers to a question that may be refused.
 const maxAnswers = 20
 
-// answer adds an answer to the inputs, unless it was sent before. It fails if a different answer was sent before.
-func (p *planner) answer(call string, question int64, in agent.Input) error {
+// addAnswer adds an answer to the inputs, unless it was sent before. It fails if a different answer was sent before.
+func (p *planner) addAnswer(call string, question int64, in agent.Input) error {
 	interrupt := interruptID(call, question)
 	for n := range maxAnswers {
 		id := answerID(interrupt, n)
@@ -334,7 +335,7 @@ func (p *planner) answer(call string, question int64, in agent.Input) error {
 		if e.Refused != "" {
 			continue
 		}
-		if !isInput(e, in) {
+		if !isAnswerOf(e, in) {
 			return mismatched("already_answered", "call %q was answered by another request", call)
 		}
 		return nil
@@ -342,8 +343,8 @@ func (p *planner) answer(call string, question int64, in agent.Input) error {
 	return mismatched("already_answered", "%d answers to call %q were refused; cancel the run", maxAnswers, call)
 }
 
-// repeated returns an error unless an entry repeats the answer to a question that is no longer open.
-func (p *planner) repeated(e resumeEntry) error {
+// checkRepeated returns an error unless an entry repeats the answer to a question that is no longer open.
+func (p *planner) checkRepeated(e resumeEntry) error {
 	d, err := e.decision()
 	if err != nil {
 		return err

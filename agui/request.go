@@ -79,12 +79,12 @@ func decodeInput(data []byte) (*runInput, error) {
 	if err := session.CheckID(in.RunID); err != nil {
 		return nil, fmt.Errorf("runId: %w", err)
 	}
-	bytes := 0
+	size := 0
 	for _, c := range in.Context {
-		bytes += len(c.Description) + len(c.Value)
+		size += len(c.Description) + len(c.Value)
 	}
-	if len(in.Context) > maxContext || bytes > maxContextBytes {
-		return nil, fmt.Errorf("context has %d items with %d bytes; at most %d with %d are allowed", len(in.Context), bytes, maxContext, maxContextBytes)
+	if len(in.Context) > maxContext || size > maxContextBytes {
+		return nil, fmt.Errorf("context has %d items with %d bytes; at most %d with %d are allowed", len(in.Context), size, maxContext, maxContextBytes)
 	}
 	if err := checkMessages(in.Messages); err != nil {
 		return nil, err

@@ -28,12 +28,12 @@ type stream struct {
 	thread  string
 
 	pos    cursor
-	from   int64 // events up to this number were sent before this stream began
-	stored int64 // the number of the last event in the store when this stream continued another one
-	last   int64 // the number of the last event that was processed
+	from   int64 // number of the last event that was sent before this stream began
+	stored int64 // number of the last event in the store when this stream continued another one
+	last   int64 // number of the last event that was processed
 	tr     *translator
 	queue  []event.Event   // events from the run that were not processed yet
-	state  json.RawMessage // the last one that was sent; nil if another stream has sent it
+	state  json.RawMessage // the last state that was sent; nil if another stream has sent it
 	record int64           // number of the record with that state
 	failed error           // error of the run in this process
 }
@@ -108,7 +108,7 @@ func (s *stream) run(ctx context.Context, live *listener) error {
 	}
 }
 
-// enqueue moves the published events to the queue. If there are too many it drops the oldest, which the store has too.
+// enqueue moves the published events to the queue. If these are too many it drops the oldest, since the store has them.
 func (s *stream) enqueue(live *listener) {
 	for {
 		select {
@@ -136,7 +136,8 @@ func (s *stream) processStored(ctx context.Context, raw session.Event) error {
 		return fmt.Errorf("session %q: event %d: %w", s.session, raw.Seq, err)
 	}
 	if raw.Seq <= s.from {
-		if _, end := ev.(*event.End); end && raw.Seq > s.stored { // a crash has undone events that the client has, or the cursor is forged
+		// A crash has undone events that the client has, or the cursor is forged.
+		if _, end := ev.(*event.End); end && raw.Seq > s.stored {
 			return s.fail("ahead", "Last-Event-ID is after the end of the thread; repeat the request without it")
 		}
 		s.replay(ev, raw.Record)

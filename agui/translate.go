@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A translator translates the events of a session to those of AG-UI. The result for an event depends only on the
-// events before it and on mid, so another replica can continue a stream.
+// A translator translates the events of a session to those of AG-UI. What it returns for an event depends only on
+// the event, those before it, and mid, so another replica can continue a stream.
 type translator struct {
 	mid  messagePos
 	sent sentDeltas // of the message at mid
@@ -159,8 +159,7 @@ func custom(name string, value any) *wireEvent {
 	return &wireEvent{Type: "CUSTOM", Name: "kitbag." + name, Value: value}
 }
 
-// event translates an event that is not a delta. A nil in the list is an event that was already sent, as
-// part at mid.
+// event translates an event that is not a delta. A nil in the list stands for an AG-UI event that was already sent.
 func (t *translator) event(ev event.Event) []*wireEvent {
 	switch ev := ev.(type) {
 	case *event.RunStart: // close what the last run left open
@@ -296,12 +295,12 @@ func (t *translator) sub(ev *event.Sub, above string) []*wireEvent {
 			ParentSubagent: t.subs[strings.TrimSuffix(above, "/")]})
 	}
 	inner := path + "/"
-	var own []*wireEvent
+	var translated []*wireEvent
 	switch e := ev.Event.(type) {
 	case *event.Message:
 		if e.Message.Role == message.RoleAssistant {
-			own = messageEvents(e.Message, e.Message.ID)
-			for _, w := range own {
+			translated = messageEvents(e.Message, e.Message.ID)
+			for _, w := range translated {
 				if w.ToolCallID != "" {
 					w.ToolCallID = inner + w.ToolCallID
 				}
@@ -310,16 +309,16 @@ func (t *translator) sub(ev *event.Sub, above string) []*wireEvent {
 	case *event.ToolCall:
 		t.names[inner+e.Call] = e.Name
 	case *event.ToolResult:
-		own = resultOf(e, inner)
+		translated = resultOf(e, inner)
 	case *event.Sub:
 		return append(list, t.sub(e, inner)...)
 	case *event.End:
 		list = append(list, t.closeSub(path, e.Reason)...)
 	}
-	for _, w := range own {
+	for _, w := range translated {
 		w.SubagentRunID = t.subs[path]
 	}
-	return append(list, own...)
+	return append(list, translated...)
 }
 
 // closeSub closes a sub-agent and those below it.

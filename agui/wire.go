@@ -198,26 +198,26 @@ func onlyHints(m *message.Message) bool {
 // events.
 func assistantMessages(m *message.Message) []wireMessage {
 	var list []wireMessage
-	own := -1 // index of the message with the id of m
+	withCalls := -1 // index of the message with the id of m
 	for _, p := range partsOf(m) {
 		w := wireMessage{ID: p.id, Role: "assistant", Content: jsonString(p.text)}
 		if p.reasoning {
 			w.Role = "reasoning"
 		}
 		if p.id == m.ID {
-			own = len(list)
+			withCalls = len(list)
 		}
 		list = append(list, w)
 	}
 	calls := m.ToolCalls()
-	if len(calls) > 0 && own < 0 {
-		own = len(list)
+	if len(calls) > 0 && withCalls < 0 {
+		withCalls = len(list)
 		list = append(list, wireMessage{ID: m.ID, Role: "assistant"})
 	}
 	for _, c := range calls {
 		w := wireCall{ID: c.ID, Type: "function"}
 		w.Function.Name, w.Function.Arguments = c.Name, string(c.Input)
-		list[own].ToolCalls = append(list[own].ToolCalls, w)
+		list[withCalls].ToolCalls = append(list[withCalls].ToolCalls, w)
 	}
 	return list
 }

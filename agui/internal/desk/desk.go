@@ -1,4 +1,4 @@
-// Package desk is the agent of this module's tests. Its model acts by the first word of the user's message.
+// Package desk is the agent of this module's tests. Its model acts on the first word of the user's message.
 package desk
 
 import (
@@ -31,14 +31,14 @@ func Config(store session.Store, wait func(context.Context) error) agui.Config {
 		return "kept", notes.Update(ctx, func(list *[]string) error { *list = append(*list, in.Word); return nil })
 	}, tool.Options{}))
 	send := tool.Must(tool.New("send", "Sends a word.", func(_ context.Context, in wordIn) (string, error) { return "sent " + in.Word, nil }))
-	hold := tool.Must(tool.New("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) { return "waited", wait(ctx) }))
+	waits := tool.Must(tool.New("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) { return "waited", wait(ctx) }))
 	look := tool.Must(tool.New("look", "Looks.", func(context.Context, struct{}) (string, error) { return "seen", nil }))
 	clerk, err := agent.New(agent.Config{Model: Model(), Toolkit: toolkit.Of(look), Policy: permission.Policy{Rules: []permission.Rule{allow("look")}}})
 	if err != nil {
 		panic(err)
 	}
 	tk, err := toolkit.New(toolkit.Config{
-		Basic:  toolkit.Group{Tools: []tool.Tool{note, send, hold, tool.Must(agent.AsTool[string, string](clerk, "clerk", "Does a task.", nil))}},
+		Basic:  toolkit.Group{Tools: []tool.Tool{note, send, waits, tool.Must(agent.AsTool[string, string](clerk, "clerk", "Does a task.", nil))}},
 		Groups: []toolkit.Group{{Name: "extra", Description: "More.", Tools: []tool.Tool{tool.Must(tool.New("rare", "Is rare.", func(context.Context, struct{}) (string, error) { return "rare", nil }))}}},
 	})
 	if err != nil {
