@@ -17,8 +17,8 @@ func (p *Policy) Add(rules ...Rule) error {
 		if err != nil {
 			return err
 		}
-		if back.Tool != r.Tool { // where the names agree, the patterns do
-			return fmt.Errorf("rule %q: reads back as tool %q with pattern %q", r.String(), back.Tool, back.Pattern)
+		if back.Tool != r.Tool { // if the tools are equal, so are the patterns
+			return fmt.Errorf("rule %q is parsed as tool %q with pattern %q; use a tool name without parentheses and spaces", r.String(), back.Tool, back.Pattern)
 		}
 	}
 	for _, r := range rules {
@@ -52,7 +52,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			continue
 		}
 		if r.Tool == networkTool && (r.Pattern != "" || r.Behavior == Ask) {
-			errs = append(errs, fmt.Errorf("rule %q (%s): Network takes no pattern; write Network without one, in allow or deny", r.String(), r.Behavior))
+			errs = append(errs, fmt.Errorf("rule %q (%s): Network takes no pattern and cannot be in ask; write Network in allow or deny", r.String(), r.Behavior))
 		}
 		for _, c := range calls {
 			if r.Pattern == "" || !r.Names(c.Tool) {

@@ -34,8 +34,7 @@ type Step struct {
 	Rule   *Rule    `json:"rule,omitempty"` // the rule that matched
 }
 
-// A Part is a piece of a call that is judged by itself, such as a simple
-// command in a line of shell.
+// A Part is a piece of a call that is judged by itself, such as a simple command in a line of shell.
 type Part struct {
 	Argv    []string `json:"argv"`
 	Effects []string `json:"effects"`          // such as "read", "write", "network"
@@ -62,7 +61,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		return d
 	}
 	d.Confined = e.verdict.Confined
-	d.Judgement = e.verdict.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
+	d.Judgement = e.verdict.judgement(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
 	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
 		d.Suggest = c.suggest(p)
@@ -94,12 +93,12 @@ func (e *engine) note(s Step) {
 	}
 }
 
-// rules returns the first rule of one behavior that covers the call, and its name for a reason.
-func (e *engine) rules(b Behavior) (*Rule, string) {
-	r, unreadable := firstMatch(e.p, e.c, b)
+// firstRule returns the first rule with a behavior that covers the call, and how a reason names the rule.
+func (e *engine) firstRule(b Behavior) (*Rule, string) {
+	r, invalid := firstMatch(e.p, e.c, b)
 	switch {
-	case unreadable != nil:
-		return r, r.String() + ", which covers every call because its pattern is invalid: " + unreadable.Error()
+	case invalid != nil:
+		return r, r.String() + ", which covers every call because its pattern is invalid: " + invalid.Error()
 	case r != nil:
 		return r, r.String()
 	case e.trace != nil: // most decisions are not explained
@@ -109,7 +108,7 @@ func (e *engine) rules(b Behavior) (*Rule, string) {
 }
 
 func (e *engine) decide() answer {
-	if r, name := e.rules(Deny); r != nil {
+	if r, name := e.firstRule(Deny); r != nil {
 		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule " + name, rule: r}
 	}
 	e.verdict = e.c.check(e.p)
@@ -125,7 +124,7 @@ func (e *engine) decide() answer {
 	if verdict.Confined && verdict.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
 		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule Network: outside of the sandbox the call would have network access"}
 	}
-	// Before ask rules: a question about a call that explore denies is useless.
+	// Before ask rules: the user must not be asked about a call that is denied in any case.
 	if e.mode == ModeExplore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
 		if verdict.Reason != "" {
@@ -144,7 +143,7 @@ func (e *engine) decide() answer {
 		}
 	}
 	// Before read-only and the tool's own allow, which an ask rule overrides.
-	if r, name := e.rules(Ask); r != nil {
+	if r, name := e.firstRule(Ask); r != nil {
 		return answer{step: "ask rules", behavior: Ask, reason: "asked by rule " + name, rule: r}
 	}
 	return e.lastSteps()
@@ -163,7 +162,7 @@ func (e *engine) lastSteps() answer {
 		return answer{step: "tool", behavior: Allow, reason: verdict.Reason}
 	}
 	e.note(Step{Name: "tool", Reason: cmp.Or(verdict.Reason, "no opinion")})
-	if r, name := e.rules(Allow); r != nil {
+	if r, name := e.firstRule(Allow); r != nil {
 		return answer{step: "allow rules", behavior: Allow, reason: "allowed by rule " + name, rule: r}
 	}
 	why := cmp.Or(verdict.Reason, "no rule covers the call")
@@ -180,11 +179,13 @@ func (e *engine) lastSteps() answer {
 	return answer{step: "mode", behavior: Ask, reason: why}
 }
 
+// firstMatch returns the first rule with a behavior that covers the call, and the error of its pattern if that is
+// invalid.
 func firstMatch(p *Policy, c *Call, b Behavior) (*Rule, error) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.effect() == b {
-			if ok, unreadable := r.matches(p, c); ok {
-				return r, unreadable
+			if ok, invalid := r.matches(p, c); ok {
+				return r, invalid
 			}
 		}
 	}

@@ -24,8 +24,8 @@ func (c *Call) checker() Checker {
 }
 
 func (c *Call) check(p *Policy) Verdict {
-	broken := Verdict{Behavior: Ask, Safety: true, Reason: "the tool cannot judge this call"}
-	return guarded(broken, func() Verdict { return c.checker().Check(p) })
+	safe := Verdict{Behavior: Ask, Safety: true, Reason: "the tool cannot judge this call"}
+	return guarded(safe, func() Verdict { return c.checker().Check(p) })
 }
 
 var errCannotMatch = errors.New("the tool cannot match the rule")
@@ -43,7 +43,7 @@ func (c *Call) TakesPatterns(p *Policy) bool {
 }
 
 func (c *Call) suggest(p *Policy) []Rule {
-	rules := slices.Clone(guarded(nil, func() []Rule { return c.checker().Suggest(p) })) // they may be the tool's own
+	rules := slices.Clone(guarded(nil, func() []Rule { return c.checker().Suggest(p) })) // the tool may keep its list
 	for i := range rules {
 		if rules[i].Tool == "" {
 			rules[i].Tool = c.Tool

@@ -20,16 +20,14 @@ type Judgement struct {
 	Profile Profile `json:"profile,omitempty"` // the sandbox profile of the call
 	Network bool    `json:"network,omitempty"` // it may connect to other machines
 
-	// Files are those that the call opens, in the order the tool names them, or the directory in
-	// which Text runs.
+	// Files are those that the call opens, in the order the tool names them, or the directory in which Text runs.
 	Files []File `json:"files,omitempty"`
 
-	// Except are patterns of absolute paths, with links resolved, that a search omits because a deny or ask
-	// rule covers them, and that a confined call cannot read because a deny rule does. "*", "?", "[…]", "{…}"
-	// and "**" are as in file rules.
+	// Except are patterns of absolute paths, with links resolved: "*", "?", "[…]", "{…}" and "**" are as in file
+	// rules. A search omits files that a deny or ask rule covers; a confined call cannot read those of a deny rule.
 	Except []string `json:"except,omitempty"`
 
-	// Keep are such patterns of the files that a confined call cannot change because a deny rule covers them.
+	// Keep are patterns like Except. A confined call cannot change these files, because a deny rule covers them.
 	Keep []string `json:"keep,omitempty"`
 
 	seal [sha256.Size]byte
@@ -73,8 +71,7 @@ func (j *Judgement) Same(other *Judgement) bool {
 		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
 }
 
-// Differs returns Text if the arguments do not contain it literally, else "": a user who reads the arguments must
-// see it too.
+// Differs returns Text if no argument equals it, else "": a user who reads the arguments must also see what runs.
 func (j *Judgement) Differs(input json.RawMessage) string {
 	if j == nil {
 		return ""
@@ -103,8 +100,8 @@ func (j Judgement) sealed(c *Call) Judgement {
 // digest is the digest of j and the call. Each text is preceded by its length, so that no two calls have the same
 // encoding.
 func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
-	var room [512]byte // for most calls
-	b := appendText(room[:0], tool)
+	var buf [512]byte // enough for most calls
+	b := appendText(buf[:0], tool)
 	b = binary.AppendUvarint(b, uint64(len(input)))
 	b = append(b, input...)
 	b = appendText(b, j.Text)
@@ -141,12 +138,12 @@ func appendFlag(b []byte, set bool) []byte {
 // its own authority.
 func Judge(p *Policy, c *Call) Judgement {
 	verdict := c.check(p)
-	return verdict.found(p, true).sealed(c)
+	return verdict.judgement(p, true).sealed(c)
 }
 
-// found returns the tool's Found, with the network if the call gets it. granted says that a user, or a user's rule,
-// allows exactly this call.
-func (v *Verdict) found(p *Policy, granted bool) Judgement {
+// judgement returns the tool's Found, with Network set if the call gets network access. granted says that a user, or a
+// user's rule, allows exactly this call.
+func (v *Verdict) judgement(p *Policy, granted bool) Judgement {
 	j := v.Found
 	switch rule := networkRule(p); {
 	case rule == Deny:
@@ -208,8 +205,8 @@ func union(a, b []string) []string {
 	return a
 }
 
-// narrower returns the profile that allows less. The zero Profile is the tool's own responsibility, and the same for
-// both.
+// narrower returns the profile that allows less. If neither confines the call, both are the same: whether a call can be
+// confined depends on its tool and not on the decision.
 func narrower(a, b Profile) Profile {
 	for _, p := range []Profile{ProfileRead, ProfileWork} {
 		if a == p || b == p {

@@ -39,9 +39,8 @@
 //
 // # What is and what is not a boundary
 //
-// A decision is a boundary between the model and the tool: no call runs
-// without one. It is not a sandbox: once allowed, a tool does what its code
-// does. A tool's description of itself, and an MCP server's annotations, are
+// A decision is a boundary between the model and the tool: no call runs without one. It is not a sandbox: once
+// allowed, a tool does what its code does. A tool's description of itself, and an MCP server's annotations, are
 // claims; see [Policy.TrustReadOnly].
 package permission
 
@@ -66,8 +65,7 @@ const (
 // Behavior is the effect of a rule or a decision.
 type Behavior string
 
-// The behaviors. BehaviorNone is the zero value, which only the verdict of a tool and a
-// [Step] may have.
+// The behaviors. BehaviorNone is the zero value, which only the verdict of a tool and a [Step] may have.
 const (
 	BehaviorNone Behavior = ""
 	Allow        Behavior = "allow"
@@ -97,7 +95,7 @@ type Verdict struct {
 	Safety   bool
 	Reason   string
 
-	// Found is what the tool found the call to do: [Decide] seals it and passes it on.
+	// Found is what the call does, as far as the tool knows. [Decide] seals it and returns it as the Judgement.
 	// Found.Network says that the call is known to use the network.
 	Found Judgement
 
@@ -114,8 +112,7 @@ type Call struct {
 	// task list): allowed in every mode unless a deny rule names it.
 	Control bool
 
-	// ReadOnly says that the call changes nothing outside the agent, as far as
-	// the tool knows.
+	// ReadOnly says that the call changes nothing outside the agent, as far as the tool knows.
 	ReadOnly bool
 
 	// Borrows names tools whose deny and ask rules with a pattern also apply to this one: those of Read to a

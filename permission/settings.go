@@ -21,7 +21,7 @@ type Settings struct {
 	// front of them.
 	Policy Policy
 
-	outer, inner map[string]json.RawMessage // members that are not ours
+	outer, inner map[string]json.RawMessage // unknown members of the file, and of its "permissions"
 }
 
 // ParseSettings parses a settings file. name is used in errors, and as the Source of the rules. Every invalid rule is
@@ -70,7 +70,7 @@ func (s *Settings) read(name string) (errs []error) {
 			mode, err = ParseMode(text)
 		}
 		if modes++; err == nil && modes == 2 && mode != s.Policy.Mode {
-			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; write one of them", mode, s.Policy.Mode)
+			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; remove one of them", mode, s.Policy.Mode)
 		}
 		if err != nil {
 			fail(key, err)
