@@ -10,9 +10,9 @@
 //
 // # Streams
 //
-// A secret may arrive in pieces. A [Stream] passes on what can no longer be part of one and holds back the rest:
-// of "my key is sk-" only "sk-". This is exact for any rule, because the stream runs the rules' automata over the
-// text; the output does not depend on how the text was cut.
+// A secret may arrive in pieces. A [Stream] holds back text that can still become a secret, and passes on the rest:
+// of "my key is sk-" it holds back "sk-". This is exact for any rule, because the stream runs the rules' automata over
+// the text; the output does not depend on how the text was cut.
 //
 // # What is and what is not a boundary
 //
@@ -22,12 +22,12 @@
 package redact
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
@@ -50,8 +50,7 @@ func Literal(name, secret string) Rule {
 // minSecret is the minimum length, in characters, of a match of a rule.
 const minSecret = 6
 
-// A Redactor replaces what its rules match. It is immutable and safe for
-// concurrent use; a nil one changes nothing.
+// A Redactor replaces what its rules match. It is immutable and safe for concurrent use; a nil one changes nothing.
 type Redactor struct {
 	rules   []Rule
 	insts   []inst
@@ -118,7 +117,7 @@ func (r *Redactor) add(i int, rule Rule) error {
 	return nil
 }
 
-// firstBytes marks the bytes that may begin a match at pc. A stream without threads skips other bytes.
+// firstBytes marks the first bytes of the matches from pc on. A stream without threads skips all other bytes.
 func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool) {
 	if seen[pc] {
 		return
@@ -187,6 +186,7 @@ func (r *Redactor) Text(s string) string {
 	return s
 }
 
+// once replaces the secrets that one pass finds.
 func (r *Redactor) once(s string) string {
 	if s == "" {
 		return s
@@ -201,16 +201,15 @@ func (r *Redactor) JSON(data []byte) []byte {
 	if r == nil {
 		return data
 	}
-	var out strings.Builder
+	var out []byte
 	done := 0
 	for i := 0; i < len(data); i++ {
 		if data[i] != '"' {
 			continue
 		}
 		end := strictjson.StringEnd(data, i)
-		if was, now := r.jsonString(data[i:end]); was != now {
-			out.Write(data[done:i])
-			out.WriteString(now)
+		if clean, changed := r.jsonString(data[i:end]); changed {
+			out = append(append(out, data[done:i]...), clean...)
 			done = end
 		}
 		i = end - 1
@@ -218,6 +217,20 @@ func (r *Redactor) JSON(data []byte) []byte {
 	if done == 0 {
 		return data
 	}
-	out.Write(data[done:])
-	return []byte(out.String())
+	return append(out, data[done:]...)
+}
+
+// jsonString returns a JSON string with secrets replaced, and whether it had any. It searches the decoded text, since an
+// escape sequence can hide any letter.
+func (r *Redactor) jsonString(raw []byte) (clean []byte, changed bool) {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return []byte(`""`), true // not valid JSON, so its text cannot be searched
+	}
+	out := r.Text(text)
+	if out == text {
+		return raw, false
+	}
+	clean, _ = json.Marshal(out) // a string always encodes
+	return clean, true
 }

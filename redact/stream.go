@@ -136,8 +136,8 @@ func (s *Stream) follow(pc uint32, start int, c rune) {
 	}
 }
 
-// match adds a match, which ends no earlier than those before it. It is merged with
-// those it overlaps, as no text between them may be shown.
+// match adds a match, which ends no earlier than those found before. Matches that overlap become one, since none of
+// their text may be shown.
 func (s *Stream) match(m span) {
 	for n := len(s.found); n > 0 && s.found[n-1].end > m.start; n-- {
 		last := s.found[n-1]
@@ -152,7 +152,7 @@ func (s *Stream) match(m span) {
 // release passes on the text before limit, or before the secret that contains limit. No later match can begin
 // before limit, so each secret gets one placeholder however the text was cut.
 func (s *Stream) release(limit int) string {
-	// How many end before the limit: a binary search, as one thread may hold back many.
+	// The number of secrets before the limit: a binary search, since one thread may hold back many.
 	n := sort.Search(len(s.found), func(i int) bool { return s.found[i].end > limit })
 	if n < len(s.found) {
 		limit = min(limit, s.found[n].start)
