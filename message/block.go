@@ -65,14 +65,12 @@ const (
 	OutcomeInterrupted Outcome = "interrupted"
 )
 
-// ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and
-// [*Data] only, are for the model; ForUser is also shown to the user
-// (a diff, an image) and never to the model. Structured is the result as JSON
-// if the tool has an output schema.
+// ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and [*Data] only, are for the model;
+// ForUser is also shown to the user (a diff, an image) and never to the model. Structured is the result as JSON if
+// the tool has an output schema.
 //
-// Pinned marks a result that compaction must not shorten, such as instructions.
-// Kept marks a result whose text is only a part of what the tool returned: the
-// full text is stored outside of the conversation, under the same id.
+// Pinned marks a result that compaction must not shorten, such as instructions. Kept marks a result whose text is
+// only a part of what the tool returned: the full text is stored outside of the conversation, under the same id.
 type ToolResult struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`

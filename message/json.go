@@ -45,8 +45,7 @@ func encodeBlock(buf *bytes.Buffer, b Block) error {
 	return nil
 }
 
-// UnmarshalJSON decodes what MarshalJSON returned. An object of an unknown type
-// becomes an [*Unknown].
+// UnmarshalJSON decodes what MarshalJSON returned. An object of an unknown type becomes an [*Unknown].
 func (bs *Blocks) UnmarshalJSON(data []byte) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(data, &raws); err != nil {

@@ -6,18 +6,16 @@
 //	m := message.User("What is 2+3?")
 //	m.Text() // "What is 2+3?"
 //
-// A [Block] is one of [*Text], [*Thinking], [*Data], [*Hint], [*ToolCall],
-// [*ToolResult] and [*Unknown]. An assistant message contains what one model call
-// returned, tool calls included; the results of those calls follow in one
+// A [Block] is one of [*Text], [*Thinking], [*Data], [*Hint], [*ToolCall], [*ToolResult] and [*Unknown]. An assistant
+// message contains what one model call returned, tool calls included; the results of those calls follow in one
 // message of the role [RoleTool].
 //
 // A message is immutable once it is part of a conversation: to change one, replace
 // it with a new one. This lets a model client cache the bytes it has encoded.
 //
-// Messages and blocks encode to JSON. A block is an object with a "type" tag;
-// a block whose type this version does not know becomes an [*Unknown] that
-// encodes to the same JSON it was decoded from, so that an older program does
-// not lose what a newer one stored.
+// Messages and blocks encode to JSON. A block is an object with a "type" tag; a block whose type this version does
+// not know becomes an [*Unknown] that encodes to the same JSON it was decoded from, so that an older program does not
+// lose what a newer one stored.
 package message
 
 import (
@@ -45,8 +43,7 @@ type Message struct {
 	Blocks  Blocks    `json:"blocks"`
 	Created time.Time `json:"created,omitzero"`
 
-	// Model and Usage are set on assistant messages: which model answered, and
-	// the tokens of the call.
+	// Model and Usage are set on assistant messages: which model answered, and the tokens of the call.
 	Model string `json:"model,omitempty"`
 	Usage *Usage `json:"usage,omitempty"`
 }
@@ -124,10 +121,9 @@ func (bs Blocks) Text() string {
 	return strings.Join(parts, "\n")
 }
 
-// Usage counts the tokens of one or more model calls. Input includes the
-// cached tokens, as in the OpenAI API; Cached and CacheWrite say how many of
-// them were read from and written to the provider's prompt cache. Reasoning is
-// the part of Output that was spent on thinking.
+// Usage counts the tokens of one or more model calls. Input includes the cached tokens, as in the OpenAI API; Cached
+// and CacheWrite say how many of them were read from and written to the provider's prompt cache. Reasoning is the
+// part of Output that was spent on thinking.
 type Usage struct {
 	Input      int `json:"input_tokens"`
 	Output     int `json:"output_tokens"`
