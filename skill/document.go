@@ -71,7 +71,7 @@ func (d *Document) Section(name string) (Section, bool) {
 	return Section{}, false
 }
 
-// Outline lists the sections, one a line, indented by their level, each with the anchor that finds it.
+// Outline lists the sections, one per line, indented by their level, each with its anchor.
 func (d *Document) Outline() string { return outline(d.Sections) }
 
 func outline(sections []Section) string {
@@ -115,7 +115,7 @@ type walker struct {
 	doc     *Document
 	anchors map[string]int
 
-	at, line int // an offset and its line number, updated by lineOf
+	at, line int // the last offset given to lineOf, and its line number
 	block    int // the offset of the block that is visited
 }
 

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -58,8 +59,8 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 	return lines
 }
 
-// pairs ranges over the keys and values of a mapping.
-func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+// pairs yields the keys and values of a mapping.
+func pairs(m *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		for i := 0; i+1 < len(m.Content); i += 2 {
 			if !yield(resolve(m.Content[i]), resolve(m.Content[i+1])) {
@@ -191,7 +192,7 @@ func splitTools(text string) (rules []string, ok bool) {
 func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	checkName(r, s, folder, lines["name"])
 	checkDescription(r, s, lines["description"])
-	if line, there := lines["compatibility"]; there || s.Compatibility != "" {
+	if line, given := lines["compatibility"]; given || s.Compatibility != "" {
 		switch n := utf8.RuneCountInString(s.Compatibility); {
 		case n == 0:
 			r.fault("compatibility-length", line, "compatibility is empty; leave the field out")
@@ -201,7 +202,7 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	}
 }
 
-// checkName falls back on the folder's name, as other agents do: whole collections have no names.
+// checkName checks the name. Without one it uses the folder's, as other agents do: no skill of some collections has one.
 func checkName(r *report, s *Skill, folder string, line int) {
 	if s.Name == "" {
 		if folder == "" {
@@ -229,7 +230,8 @@ func checkName(r *report, s *Skill, folder string, line int) {
 	}
 }
 
-// notInName accepts the lowercase letters of every script, like the specification's reference implementation.
+// notInName reports whether a name must not contain c. Like the specification's reference implementation it allows the
+// lowercase letters of every script.
 func notInName(c rune) bool {
 	if c == '-' || unicode.IsDigit(c) {
 		return false

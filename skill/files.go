@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -61,7 +60,7 @@ func (s *Skill) Files() ([]File, error) {
 	return list, s.wrap("list the files of", err)
 }
 
-// readForModel reads a file of at most maxResource bytes.
+// readForModel reads a file, of at most maxResource bytes, that a model asked for.
 func (s *Skill) readForModel(ctx context.Context, name string) ([]byte, error) {
 	if s.Remote != nil {
 		return s.readRemote(ctx, name)
@@ -190,11 +189,5 @@ func kindOf(name string) string {
 	return cmp.Or(map[string]string{"scripts": "script", "references": "reference", "assets": "asset"}[top], "other")
 }
 
-// mediaType detects the type from the content only, so that it is the same on every
-// machine. Text is valid UTF-8 without NUL.
-func mediaType(data []byte) (kind string, isText bool) {
-	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
-		return "text/plain", true
-	}
-	return http.DetectContentType(data), false
-}
+// isText reports whether a file is text: valid UTF-8 without NUL.
+func isText(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }

@@ -239,9 +239,10 @@ func joinSurrogates(header string) string {
 // noSpace matches name:value, which YAML reads as one word, but not URLs.
 var noSpace = lazy.Regexp(`(?m)^\s*[\w-]+:[^\s/]`)
 
-// remedy suggests how to fix frequent mistakes that quotes do not fix.
+// remedy suggests how to fix frequent mistakes that quotes do not fix. line is that of the error.
 func remedy(header string, line int) string {
-	before := strings.Join(strings.SplitN(header, "\n", line+1)[:min(line, strings.Count(header, "\n"))], "\n")
+	lines := strings.Split(header, "\n")
+	before := strings.Join(lines[:min(line, len(lines)-1)], "\n")
 	switch {
 	case strings.Contains(header, "\n\t"):
 		return "; indent with spaces, not with tabs"
@@ -267,7 +268,7 @@ func blank(src string) bool {
 // checkAliases refuses cyclic aliases and those that expand the document too far.
 func checkAliases(doc *yaml.Node) error {
 	sizes := map[*yaml.Node]int{}
-	var measure func(n *yaml.Node) error
+	var measure func(n *yaml.Node) error // sets the size of n, with aliases expanded
 	measure = func(n *yaml.Node) error {
 		size, seen := sizes[n]
 		switch {

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,13 +65,13 @@ func expand(folder string) (string, error) {
 // each needs a name and a description.
 func Memory(skills ...*Skill) Loader { return loader{&memory{slices.Clone(skills)}} }
 
-// A memory is a pointer in a Loader, so that loaders can be compared; so is a merged.
+// A memory is the finder of Memory. A Loader holds a pointer to it, so that loaders can be compared.
 type memory struct{ skills []*Skill }
 
 func (m *memory) find(context.Context) (*findings, error) {
 	f := &findings{}
 	for _, s := range m.skills {
-		r := &report{file: s.Path}
+		r := newReport(s)
 		checkFields(r, s, "", nil)
 		f.list = append(f.list, r.list...)
 		if !r.failed() {
@@ -102,10 +103,10 @@ func (m *merged) find(ctx context.Context) (*findings, error) {
 	return joined, nil
 }
 
-// findings are what a finder found. The skills include those whose name is a duplicate.
+// findings are what a finder found.
 type findings struct {
-	skills []*Skill
-	list   []Diagnostic // without those of shadowed skills
+	skills []*Skill     // including those whose name is a duplicate
+	list   []Diagnostic // except shadowed
 
 	once     sync.Once
 	unique   []*Skill
@@ -126,13 +127,13 @@ func find(ctx context.Context, l Loader) (*findings, error) {
 	return &findings{skills: skills, list: diagnostics}, err
 }
 
-// dropShadowed leaves out the skills that have the name of an earlier one.
+// dropShadowed sets unique to the skills without those that have the name of an earlier one.
 func (f *findings) dropShadowed() {
 	first := make(map[string]*Skill, len(f.skills))
 	for _, s := range f.skills {
 		if winner := first[s.Name]; winner != nil {
-			r := &report{file: s.Path}
-			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(winner.Path))
+			r := newReport(s)
+			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(cmp.Or(winner.Path, "memory")))
 			f.shadowed = append(f.shadowed, r.list...)
 			continue
 		}

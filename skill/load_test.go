@@ -181,6 +181,15 @@ func TestMerge(t *testing.T) {
 	if got := lines(diagnostics); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	for i, prefix := range []string{`skill "bad": error: the skill has no description`, "error: load skills from ", `skill "x": warning: the skill "x" is hidden by the one in "memory"`} {
+		if got := diagnostics[i].String(); !strings.HasPrefix(got, prefix) {
+			t.Errorf("got %s, want %s…", got, prefix)
+		}
+	}
+	reports, err := Validate(t.Context(), Merge(a, b))
+	if err != nil || len(reports) != 3 || reports[0].Path != `skill "bad"` || reports[0].Loads {
+		t.Errorf("%+v, %v; want a report for each skill", reports, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, l := range []Loader{Merge(a, b), Merge(In(t.TempDir())), In(t.TempDir())} {

@@ -58,8 +58,8 @@ func limitMarkup(text string) string {
 	return string(out)
 }
 
-// containers measures the markers of quotations and lists at the beginning of a line: the
-// length of all, and the offset of the first one nested too deep, or -1.
+// containers measures the markers of quotations and lists at the beginning of a line: prefix is the length of all of
+// them, deep the offset of the first that is nested too deep, or -1.
 func containers(line string) (prefix, deep int) {
 	deep = -1
 	n := 0
@@ -69,9 +69,7 @@ func containers(line string) (prefix, deep int) {
 		case c == ' ', c == '\t':
 			i++
 			continue
-		case c == '>':
-			end = i + 1
-		case c == '-', c == '+', c == '*':
+		case c == '>', c == '-', c == '+', c == '*':
 			end = i + 1
 		case c >= '0' && c <= '9':
 			for end < len(line) && line[end] >= '0' && line[end] <= '9' {

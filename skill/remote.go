@@ -149,7 +149,7 @@ func (s *Skill) readRemote(ctx context.Context, name string) ([]byte, error) {
 			return nil, fmt.Errorf("file %s of skill %s has %d bytes, more than the limit of %d", quote(name), quote(s.Name), f.Bytes, maxResource)
 		}
 		data, err := s.Remote.Read(ctx, name)
-		if _, isText := mediaType(data); err == nil && isText {
+		if err == nil && isText(data) {
 			data = []byte(visible.Result(string(data)))
 		}
 		return data, err
@@ -187,7 +187,7 @@ func FrontMatter(content []byte) (map[string]any, error) {
 	return nil, fmt.Errorf("read front matter: %s", r.list[len(r.list)-1])
 }
 
-// jsonValue returns a YAML value as JSON has it. Of two members with one name it has the first, as readFields.
+// jsonValue converts a YAML value for JSON. Of two members with the same name the first counts, as in readFields.
 func jsonValue(n *yaml.Node) any {
 	switch n = resolve(n); n.Kind {
 	case yaml.MappingNode:

@@ -85,7 +85,7 @@ func (s *scanner) unchanged() bool {
 	return true
 }
 
-// scan visits the folders level by level, those of a level in parallel, and sorts the results by folder.
+// scan visits the folders level by level, those of a level in parallel.
 func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	files, done, err := s.open(".")
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	return s.cache(seen), nil
 }
 
-// cache stores and joins the results, sorted by folder.
+// cache stores the results, and joins them sorted by folder.
 func (s *scanner) cache(seen map[string]visit) *findings {
 	f, volatile := &findings{}, false
 	s.cached, s.stamps = seen, nil
@@ -267,7 +267,7 @@ func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 	}
 }
 
-// unreachable reports a file or folder, in a folder, that cannot be read.
+// unreachable reports that name, a file or folder in folder, cannot be read.
 func (s *scanner) unreachable(files fs.FS, folder, name string, err error) visit {
 	r := &report{file: s.path(name)}
 	if !isLink(files, name) {

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -55,8 +56,7 @@ func (s *Skill) Document() *Document {
 	return s.doc
 }
 
-// The severities of a [Diagnostic]: an error breaks the specification, a warning is
-// allowed but probably a mistake.
+// The severities of a [Diagnostic]: an error breaks the specification, a warning is allowed but probably a mistake.
 const (
 	SeverityError   = "error"
 	SeverityWarning = "warning"
@@ -102,7 +102,7 @@ const (
 // earlier skill has the same name), body-empty, body-tokens (more than 5,000), link-missing, link-outside,
 // link-anchor, file-missing (a mentioned file).
 type Diagnostic struct {
-	File     string `json:"file"` // as in [Skill.Path]
+	File     string `json:"file"` // as in [Skill.Path]; without one, the skill's name; "" for a loader
 	Line     int    `json:"line"` // from 1; 0 if it concerns the whole file
 	Rule     string `json:"rule"`
 	Severity string `json:"severity"` // [SeverityError] or [SeverityWarning]
@@ -116,10 +116,16 @@ type Diagnostic struct {
 func (d Diagnostic) String() string {
 	at := d.File
 	if d.Line > 0 {
-		at = fmt.Sprintf("%s:%d", d.File, d.Line)
+		at += fmt.Sprintf(":%d", d.Line)
 	}
-	return fmt.Sprintf("%s: %s: %s (%s)", at, d.Severity, d.Message, d.Rule)
+	if at != "" {
+		at += ": "
+	}
+	return fmt.Sprintf("%s%s: %s (%s)", at, d.Severity, d.Message, d.Rule)
 }
+
+// newReport returns a report about a loaded skill.
+func newReport(s *Skill) *report { return &report{file: cmp.Or(s.Path, "skill "+quote(s.Name))} }
 
 // A report collects the diagnostics of one file.
 type report struct {

@@ -19,7 +19,7 @@ const maxTokens = 5000
 
 // A Report is the result of the validation of one skill.
 type Report struct {
-	Path        string       `json:"path"`  // the skill's folder
+	Path        string       `json:"path"`  // the skill's folder; without one, its name; "" for a loader that failed
 	Valid       bool         `json:"valid"` // no diagnostic is an error
 	Loads       bool         `json:"loads"` // no diagnostic is fatal
 	Diagnostics []Diagnostic `json:"diagnostics"`
@@ -46,8 +46,10 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		rep.Diagnostics = append(rep.Diagnostics, d)
 	}
 	for _, s := range f.skills {
-		rep := at(s.Path)
-		rep.Diagnostics = append(rep.Diagnostics, checkBody(s)...)
+		r := newReport(s)
+		checkBody(r, s)
+		rep := at(r.file)
+		rep.Diagnostics = append(rep.Diagnostics, r.list...)
 	}
 	reports := make([]Report, 0, len(byPath))
 	for _, rep := range byPath {
@@ -70,11 +72,10 @@ func folderOf(file string) string {
 }
 
 // checkBody warns of probable mistakes in a body. None of them breaks the specification.
-func checkBody(s *Skill) []Diagnostic {
-	r := &report{file: s.Path}
+func checkBody(r *report, s *Skill) {
 	if strings.TrimSpace(s.Body) == "" {
 		r.warn("body-empty", max(s.bodyLine-1, 0), "there are no instructions below the front matter; write instructions for the model")
-		return r.list
+		return
 	}
 	if n := tokens(s.Body); n > maxTokens {
 		r.warn("body-tokens", s.bodyLine, "the body has about %d tokens, more than the %d advised; move details to files in references/", n, maxTokens)
@@ -92,10 +93,9 @@ func checkBody(s *Skill) []Diagnostic {
 			r.warn("file-missing", ref.Line, "file %s is not in the skill's folder", quote(clean))
 		}
 	}
-	return r.list
 }
 
-// tokens estimates how many tokens a text costs: a quarter of its ASCII letters and one for each other character.
+// tokens estimates the tokens of a text: one for four ASCII characters, and one for each other character.
 func tokens(text string) int {
 	chars := utf8.RuneCountInString(text)
 	other := (len(text) - chars + 1) / 2 // a character that is not ASCII has two bytes or more

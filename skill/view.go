@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"path"
 	"slices"
 	"strconv"
@@ -47,18 +48,11 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	msg := fmt.Sprintf("there is no %s %s", e.Kind, quote(e.Name))
-	if e.hint != "" {
-		return msg + e.hint
+	hint := e.hint
+	if hint == "" && len(e.Near) > 0 {
+		hint = "; the nearest: " + oneLine(strings.Join(e.Near, ", "))
 	}
-	if len(e.Near) > 0 {
-		near := make([]string, len(e.Near))
-		for i, n := range e.Near {
-			near[i] = oneLine(n)
-		}
-		return msg + "; the nearest: " + strings.Join(near, ", ")
-	}
-	return msg
+	return fmt.Sprintf("there is no %s %s%s", e.Kind, quote(e.Name), hint)
 }
 
 // View shows a skill, or a part of it, as the Skill tool does. A text over the limit is shown in pieces, with a
@@ -142,9 +136,8 @@ func viewFile(ctx context.Context, s *Skill, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, isText := mediaType(data)
-	if !isText {
-		return &Page{Skill: s, Data: data, MediaType: kind}, nil
+	if !isText(data) { // the type depends on the content only, so that it is the same on every machine
+		return &Page{Skill: s, Data: data, MediaType: http.DetectContentType(data)}, nil
 	}
 	doc := &Document{text: string(data)}
 	if ext := strings.ToLower(path.Ext(q.File)); ext == ".md" || ext == ".markdown" {
@@ -157,7 +150,7 @@ func viewFile(ctx context.Context, s *Skill, q Query) (*Page, error) {
 	return &Page{Skill: s, Text: text}, nil
 }
 
-// fileNotFound suggests files with a similar or the same base name, else the first ones.
+// fileNotFound suggests files with a similar name or the same base name, else the first files.
 func fileNotFound(s *Skill, name string) error {
 	files, _ := s.Files()
 	var names []string
@@ -292,7 +285,7 @@ func sectionText(d *Document, s Section, limit int) string {
 	return contents(len(s.Text), within, d.text[s.start:s.introEnd])
 }
 
-// contents replaces a text that is too long.
+// contents returns what is shown in place of a text that is too long.
 func contents(size int, sections []Section, shown string) string {
 	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
 		size, outline(sections), shown)
