@@ -49,10 +49,8 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 
 // showElicitation shows the question. It returns the form's fields, and the yes-or-no question to ask before them.
 func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
-	// Without a server the question is kitbag's. The two must look different, as a server's request for a password
-	// must not look like kitbag's.
 	p.discardTyped()
-	if q.Server == "" {
+	if q.Server == "" { // the question is kitbag's; a server's request for a password must not look like it
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
 	} else {
 		fmt.Fprintf(p.out, "? the MCP server %q asks:\n    | %s\n", q.Server, strings.ReplaceAll(plain(q.Message), "\n", "\n    | "))
@@ -60,17 +58,14 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes st
 	for _, w := range q.Warnings() {
 		fmt.Fprintf(p.out, "  ! %s\n", plainLine(w))
 	}
-	yes = "  [y]es / [n]o: "
-	switch {
-	case q.URL != "":
+	if q.URL != "" {
 		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plainLine(q.Site()), plainLine(q.URL))
-		yes = "Visit it? [y]es / [n]o: "
-	default:
-		if fields = formFields(q.Schema); len(fields) > 0 {
-			yes = fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
-		}
+		return nil, "Visit it? [y]es / [n]o: "
 	}
-	return fields, yes
+	if fields = formFields(q.Schema); len(fields) > 0 {
+		return fields, fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
+	}
+	return nil, "  [y]es / [n]o: "
 }
 
 // yesNo asks until the user answers. An empty line is not an answer, as it may be typed by habit.

@@ -94,9 +94,9 @@ func (m *gatewayMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(m.revision, float64(m.gateway.Revision().Number))
 }
 
-// adminHandler serves /livez, /readyz and /metrics, reloads the configuration at POST /reload, lists the logins of users to
-// servers at GET /logins, and forgets one at DELETE /logins?server=…&user=…. All but the first three need the token, or, if
-// that is empty, a connection from this machine that is not a proxy's; never a page in a browser.
+// adminHandler serves /livez, /readyz and /metrics to everyone, and the rest to administrators (see mayAdminister): POST
+// /reload reloads the configuration, GET /logins lists the logins of users to servers, and DELETE
+// /logins?server=…&user=… removes one.
 func adminHandler(m *gatewayMetrics, token string, reload func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", m.gateway.Health())
@@ -133,9 +133,11 @@ func adminHandler(m *gatewayMetrics, token string, reload func(context.Context) 
 	return mux
 }
 
-// adminTokenVar has the token of what changes the gateway or shows its users.
+// adminTokenVar is the environment variable of the administrator's token.
 const adminTokenVar = "KITBAG_ADMIN_TOKEN"
 
+// mayAdminister reports whether a request has the token, or, if the token is empty, is from this machine and was not
+// forwarded by a proxy. It rejects requests of pages in a browser.
 func mayAdminister(r *http.Request, token string) bool {
 	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false

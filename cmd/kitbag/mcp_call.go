@@ -119,8 +119,8 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	var names []string
 	for _, t := range tools {
 		remote := t.Info().Name
-		if _, own, ok := mcpclient.Origin(t); ok {
-			remote = own
+		if _, original, ok := mcpclient.Origin(t); ok {
+			remote = original
 		}
 		if name == remote || name == t.Info().Name {
 			return t, nil

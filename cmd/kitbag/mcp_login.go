@@ -47,7 +47,7 @@ func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	web.OAuth = o
 	cfg.Transport = web
 	if cfg.Options.Timeouts.Start == 0 {
-		cfg.Options.Timeouts.Start = startWithLogin
+		cfg.Options.Timeouts.Start = 30 * time.Second // a login needs further requests
 	}
 	return cfg
 }

@@ -308,14 +308,14 @@ func openDatabase[T any](ctx context.Context, where, url string, open func(conte
 // machines.
 func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcpgateway.Config) error {
 	if os.Getenv("GOGC") == "" {
-		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection. These
-		// bytes, which are never touched and so use no memory, let it grow by a constant before it is collected; a larger
-		// GOGC would multiply it, with thousands of tools too.
+		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection. The
+		// ballast is never touched, so it uses no memory, but it counts as heap, so that the collector runs less often. A
+		// larger GOGC would multiply the heap of a gateway with thousands of tools.
 		ballast := make([]byte, 16<<20)
 		defer runtime.KeepAlive(ballast)
 	}
 	g := metrics.gateway
-	l, err := f.listen(cmd, "--http", f.http)
+	l, err := listen(cmd, "--http", f.http)
 	if err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 		return nil
 	}
 	if f.admin != "" {
-		adminListener, err := f.listen(cmd, "--admin", f.admin)
+		adminListener, err := listen(cmd, "--admin", f.admin)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
@@ -364,7 +364,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 	return nil
 }
 
-func (f *serveFlags) listen(cmd *cobra.Command, flag, address string) (net.Listener, error) {
+func listen(cmd *cobra.Command, flag, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)

@@ -73,7 +73,7 @@ func vendorOf(api, name string) *vendor {
 func (s *modelSettings) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&s.model, "model", "", "the model (default $KITBAG_MODEL)")
-	fl.StringVar(&s.api, "api", "", "its API: "+strings.Join(apis, ", ")+" (default $KITBAG_API, or by the name of the model)")
+	fl.StringVar(&s.api, "api", "", "the model's API: "+strings.Join(apis, ", ")+" (default $KITBAG_API, or by the name of the model)")
 	fl.StringVar(&s.endpoint.url, "base-url", "", "the `URL` of the model's endpoint (default $OPENAI_BASE_URL, or $ANTHROPIC_BASE_URL)")
 	fl.StringArrayVar(&s.fallback, "fallback", nil, "a `MODEL` to call if the others before it fail, repeatable")
 	fl.StringVar(&s.effort, "effort", "", "the effort of the model's reasoning, such as low or high")
@@ -86,7 +86,7 @@ func (s *modelSettings) names() []string {
 	return append([]string{cmp.Or(s.model, os.Getenv("KITBAG_MODEL"))}, s.fallback...)
 }
 
-// openModel opens the model with its fallbacks. notify is called when the answering model changes.
+// openModel opens the model with its fallbacks. It calls notify when another of them answers than before.
 func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	names := s.names()
 	models := make([]model.Model, len(names))
@@ -217,7 +217,8 @@ func parseThinking(text string) (anthropic.Thinking, error) {
 	return anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: tokens}, nil
 }
 
-// remedy returns the remedy for a failed model call; "" if none is known.
+// remedy returns the remedy for a failed model call; "" if none is known. Errors of a model already name its key, its name
+// and its URL; with several vendors the remedy names those of all of them.
 func (s *modelSettings) remedy(e *model.Error) string {
 	var keys, urls []string
 	for _, name := range s.names() {
@@ -228,12 +229,12 @@ func (s *modelSettings) remedy(e *model.Error) string {
 	}
 	key, url := strings.Join(keys, " and "), strings.Join(urls, ", ")+" or --base-url"
 	switch {
-	case e.Status == http.StatusNotFound:
-		return "check the model, KITBAG_MODEL or --model, and the server, " + url
-	case e.Kind == model.KindAuthentication:
-		return "check " + key
 	case e.Kind == model.KindConnection:
 		return "check that the server runs, and " + url
+	case len(keys) > 1 && e.Status == http.StatusNotFound:
+		return "check the model, KITBAG_MODEL or --model, and the server, " + url
+	case len(keys) > 1 && e.Kind == model.KindAuthentication:
+		return "check " + key
 	}
 	return ""
 }

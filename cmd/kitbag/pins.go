@@ -21,7 +21,7 @@ import (
 )
 
 // Pins are stored in the user's configuration directory, with one file of pins for each server file, since two server
-// files may have servers of the same name. In it the key of a server includes the path of the server file.
+// files may have servers of the same name. A pin file stores the path of its server file in the keys of servers.
 
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()

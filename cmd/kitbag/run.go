@@ -249,7 +249,7 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agentFlags, error) {
 	variant, err := inspect.VariantOf(st)
 	if err != nil {
-		return nil, fmt.Errorf("%s is a copy whose own model or policy cannot be read: %w; make another copy", f.session, err)
+		return nil, fmt.Errorf("%s is a copy whose model or policy cannot be read: %w; make another copy", f.session, err)
 	}
 	flags := *f
 	if variant.Model != "" && variant.Model != flags.model {

@@ -74,8 +74,8 @@ current directory can only restrict until you trust it.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.profile, "profile", string(permission.ProfileWork), "the access of the command: "+strings.Join(profiles, ", "))
-	fl.StringArrayVar(&f.write, "write", nil, "a `DIRECTORY` in which it may write, repeatable (default the current one)")
-	fl.BoolVar(&f.network, "network", false, "give it the network of this machine")
+	fl.StringArrayVar(&f.write, "write", nil, "a `DIRECTORY` in which the command may write, repeatable (default the current one)")
+	fl.BoolVar(&f.network, "network", false, "let the command use the network of this machine")
 	fl.BoolVar(&f.trust, "trust", false, "apply all sandbox settings of the directory's kitbag.json, this time")
 	if err := cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is missing: a bug in this function

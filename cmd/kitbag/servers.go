@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/mcpclient"
@@ -50,7 +49,7 @@ func (s serverFile) load() ([]mcpclient.Server, error) {
 // loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server does not
 // affect the others.
 func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
-	fileOf := map[string]string{} // by prefix of the tools' names
+	fileByPrefix := map[string]string{} // prefixes of the tools' names
 	for _, file := range files {
 		cs, err := file.load()
 		for _, e := range unjoin(err) {
@@ -65,12 +64,12 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 		}
 		for _, cfg := range cs {
 			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name[:min(len(cfg.Name), 48)]), ".", "_"))
-			if other, taken := fileOf[prefix]; taken {
+			if other, taken := fileByPrefix[prefix]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
 				continue
 			}
-			fileOf[prefix] = file.path
+			fileByPrefix[prefix] = file.path
 			configs = append(configs, withSandbox(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
@@ -263,17 +262,14 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 		names = append(names, t.Info().Name)
 	}
 	s.cache.Store(groups, names) // for the next run; this run keeps its groups
-	in := func(name string, labels ...string) bool {
+	inGroup := func(name string, labels ...string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
 			return slices.Contains(labels, g.Name) && slices.Contains(g.Members(), name)
 		})
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool {
 		name := t.Info().Name
-		outside := s.part.Label != "" && !in(name, s.part.Label) || in(name, s.part.Others...)
+		outside := s.part.Label != "" && !inGroup(name, s.part.Label) || inGroup(name, s.part.Others...)
 		return outside || !s.part.Keep(name)
 	}), nil
 }
-
-// startWithLogin is the start timeout of a server with a login, which needs further requests.
-const startWithLogin = 30 * time.Second

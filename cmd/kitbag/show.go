@@ -233,7 +233,7 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 			lines = append(lines, paint(line))
 		}
 	}
-	same := func(s string) string { return s }
+	unpainted := func(s string) string { return s }
 	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isChange(q.Preview) {
 		if p.previews == nil {
 			p.previews = map[string]string{}
@@ -242,12 +242,12 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 		add(q.Preview, p.changeLine)
 		return lines, hidden
 	}
-	add(arguments(q.Input, "\n"), same)
+	add(arguments(q.Input, "\n"), unpainted)
 	if q.Preview != "" {
-		add(q.Preview, same)
+		add(q.Preview, unpainted)
 	}
 	if q.Runs != "" {
-		add("what runs, in canonical form:\n"+q.Runs, same)
+		add("what runs, in canonical form:\n"+q.Runs, unpainted)
 	}
 	return lines, hidden
 }
@@ -350,15 +350,15 @@ func partLine(part permission.Part) string {
 }
 
 // arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted.
-func arguments(input json.RawMessage, between string) string {
+func arguments(input json.RawMessage, separator string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
 		return string(input)
 	}
-	return formatMembers(members, between)
+	return formatMembers(members, separator)
 }
 
-func formatMembers(members map[string]json.RawMessage, between string) string {
+func formatMembers(members map[string]json.RawMessage, separator string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := string(members[name])
@@ -368,7 +368,7 @@ func formatMembers(members map[string]json.RawMessage, between string) string {
 		}
 		parts = append(parts, name+"="+value)
 	}
-	return strings.Join(parts, between)
+	return strings.Join(parts, separator)
 }
 
 // plain removes terminal control characters from text of a model, a tool or a server.

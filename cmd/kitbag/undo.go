@@ -28,9 +28,9 @@ type fileTurn struct {
 	before, after undo.Snapshot
 }
 
-// close removes the snapshots. h may be nil.
+// close removes the snapshots.
 func (h *fileHistory) close() error {
-	if h == nil || h.recorder == nil {
+	if h.recorder == nil {
 		return nil
 	}
 	return h.recorder.Close()

@@ -52,7 +52,6 @@ const (
 	code   = "36"
 	red    = "31"
 	green  = "32"
-	yellow = "33"
 )
 
 // blocks renders the children of n, with blank lines between them if they are loose.

@@ -72,7 +72,7 @@ const firstFrame = 50 * time.Millisecond
 func Run(ctx context.Context, o Options, body func(context.Context, *Screen) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	st := newState(options{colour: o.Colour, history: o.History, complete: o.Complete})
+	st := newState(o)
 	s := &Screen{colour: o.Colour}
 	opts := []tea.ProgramOption{tea.WithoutSignalHandler()}
 	if o.In != nil {

@@ -11,16 +11,16 @@ import (
 
 // state is everything that the terminal shows and waits for. Only update changes it.
 type state struct {
-	options
+	Options
 	width, height int
 	now           time.Time
 
 	editor  textarea.Model
 	pastes  []string // the pasted texts, in the order of their placeholders in the editor
 	menu    []Candidate
-	picked  int // index in menu
-	entry   int // index of the shown entry of the history; its length if none is shown
-	draft   string
+	picked  int           // index in menu
+	entry   int           // index of the shown entry of the history; its length if none is shown
+	draft   string        // the text in the editor before an entry was shown
 	queue   []string      // messages that were sent while the agent worked
 	reader  chan<- answer // gets the next message; nil if no one waits for it
 	leaving bool          // the next interrupt ends the input
@@ -30,13 +30,6 @@ type state struct {
 	tail     string // the end of the streamed text
 	question *question
 	asked    int // questions so far
-}
-
-// options are the constant part of the state.
-type options struct {
-	colour   bool
-	history  *History
-	complete func(word string) []Candidate
 }
 
 // A Candidate is a possible completion of the word before the cursor.
@@ -98,11 +91,11 @@ const (
 	acceptAfter = 2 * time.Second
 )
 
-func newState(o options) *state {
-	if o.history == nil {
-		o.history = &History{}
+func newState(o Options) *state {
+	if o.History == nil {
+		o.History = &History{}
 	}
-	return &state{options: o, width: 80, height: 24, editor: newEditor("> "), entry: len(o.history.entries)}
+	return &state{Options: o, width: 80, height: 24, editor: newEditor("> "), entry: len(o.History.entries)}
 }
 
 // newEditor returns a text area whose first row begins with the prompt.
@@ -348,7 +341,7 @@ func (s *state) enter() {
 	if text == "" {
 		return
 	}
-	_ = s.history.Add(text) // on failure the history still works in memory
+	_ = s.History.Add(text) // on failure the history still works in memory
 	s.clear()
 	if s.reader == nil {
 		s.queue = append(s.queue, text)
@@ -361,7 +354,7 @@ func (s *state) enter() {
 // clear empties the editor.
 func (s *state) clear() {
 	s.editor.Reset()
-	s.pastes, s.menu, s.draft, s.entry = nil, nil, "", len(s.history.entries)
+	s.pastes, s.menu, s.draft, s.entry = nil, nil, "", len(s.History.entries)
 }
 
 func (s *state) setValue(text string) {
@@ -373,7 +366,7 @@ func (s *state) setValue(text string) {
 
 // showEntry puts entry i of the history into the editor. After the last entry comes the draft that was typed.
 func (s *state) showEntry(i int) {
-	n := len(s.history.entries)
+	n := len(s.History.entries)
 	if i < 0 || i > n {
 		return
 	}
@@ -383,7 +376,7 @@ func (s *state) showEntry(i int) {
 	if s.entry = i; i == n {
 		s.setValue(s.draft)
 	} else {
-		s.setValue(s.history.entries[i])
+		s.setValue(s.History.entries[i])
 	}
 }
 
@@ -391,8 +384,8 @@ func (s *state) showEntry(i int) {
 func (s *state) suggest() {
 	s.menu, s.picked = nil, 0
 	word := s.word()
-	if s.complete != nil && word != "" {
-		s.menu = s.complete(word)
+	if s.Complete != nil && word != "" {
+		s.menu = s.Complete(word)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestKeys(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			reply := make(chan answer, 10)
-			s := newState(options{history: &History{entries: []string{"first", "second"}}, complete: completions})
+			s := newState(Options{History: &History{entries: []string{"first", "second"}}, Complete: completions})
 			s.update(tea.WindowSizeMsg{Width: 80, Height: 24})
 			press(t, s, row.typed, reply)
 			var got []string
@@ -132,7 +132,7 @@ func TestKeysAnyhow(t *testing.T) {
 		"<paste:a|b>", "<paste:1|2|3|4|5|6|7>", "a", "y", "n", "/", "@", "漢", "é", "\\", " "}
 	rapid.Check(t, func(rt *rapid.T) {
 		reply := make(chan answer, 1000)
-		s := newState(options{history: &History{}, complete: completions})
+		s := newState(Options{History: &History{}, Complete: completions})
 		for range rapid.IntRange(1, 60).Draw(rt, "n") {
 			if rapid.IntRange(0, 9).Draw(rt, "resize") == 0 {
 				s.update(tea.WindowSizeMsg{Width: rapid.IntRange(1, 90).Draw(rt, "width"), Height: rapid.IntRange(1, 30).Draw(rt, "height")})

@@ -111,7 +111,7 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	return lines, cursor
 }
 
-func (s *state) faint(text string) string { return Paint(s.colour, faint, text) }
+func (s *state) faint(text string) string { return Paint(s.Colour, faint, text) }
 
 // firstLine returns the first line of text, with a mark if there are more.
 func firstLine(text string) string {

@@ -53,7 +53,7 @@ type directory struct {
 	path  string // absolute, without links
 	git   string // the path of its separate repository
 	skip  string // pattern of a path to leave out; "" for none
-	ready bool   // its size has been checked, and the file of rules has been written
+	ready bool   // its size has been checked, and excludeFile has been written
 }
 
 // New returns a Recorder for existing directories, which may overlap. The caller must call Close.
@@ -110,14 +110,14 @@ func (d *directory) init(ctx context.Context, skip string) error {
 	info := filepath.Join(d.git, "info")
 	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n" // no conversion of contents
 	return errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte(attributes), 0o600),
-		os.WriteFile(d.rules(), []byte(d.skip+"\n"), 0o600))
+		os.WriteFile(d.excludeFile(), []byte(d.skip+"\n"), 0o600))
 }
 
-// rules returns the path of the file with the rules for files to leave out.
-func (d *directory) rules() string { return filepath.Join(d.git, "info", "exclude") }
+// excludeFile returns the path of the file with the patterns of files to leave out.
+func (d *directory) excludeFile() string { return filepath.Join(d.git, "info", "exclude") }
 
-// readRules copies the rules of all .gitignore files, so that a later one cannot hide a file.
-func (d *directory) readRules(ctx context.Context) error {
+// writeExcludes copies the patterns of all .gitignore files into excludeFile, so that a later one cannot hide a file.
+func (d *directory) writeExcludes(ctx context.Context) error {
 	// The list includes .gitignore files that exclude themselves, but none in excluded directories.
 	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-standard", "--exclude=!.gitignore")
 	if err != nil {
@@ -140,14 +140,14 @@ func (d *directory) readRules(ctx context.Context) error {
 			dir = pattern(parent)
 		}
 		for line := range strings.SplitSeq(strings.TrimPrefix(string(data), "\ufeff"), "\n") {
-			all.WriteString(rule(dir, strings.TrimSuffix(line, "\r")))
+			all.WriteString(topLevelRule(dir, strings.TrimSuffix(line, "\r")))
 		}
 	}
-	return os.WriteFile(d.rules(), []byte(all.String()+d.skip+"\n"), 0o600)
+	return os.WriteFile(d.excludeFile(), []byte(all.String()+d.skip+"\n"), 0o600)
 }
 
-// rule converts a line of the .gitignore in dir to a line of one in the top directory.
-func rule(dir, line string) string {
+// topLevelRule converts a line of the .gitignore in dir to a line of one in the top directory.
+func topLevelRule(dir, line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
 	}
@@ -256,14 +256,14 @@ func (d *directory) removeRepositories(ctx context.Context) error {
 }
 
 // untracked returns the files that are not in the index, and the repositories inside the directory. The first call
-// reads the rules and checks the limits.
+// copies the patterns of .gitignore files and checks the limits.
 func (d *directory) untracked(ctx context.Context) (files, repositories []string, err error) {
 	if !d.ready {
-		if err := d.readRules(ctx); err != nil {
+		if err := d.writeExcludes(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-from="+d.rules())
+	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-from="+d.excludeFile())
 	if err != nil {
 		return nil, nil, err
 	}
