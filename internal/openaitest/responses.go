@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
@@ -18,49 +20,48 @@ const responsesPath = "/responses"
 // outputItem is an item of a response, with the events that stream its content.
 type outputItem struct {
 	item   object // the complete item
-	begun  object // the item as it starts
+	begun  object // the item without content
 	deltas []object
 }
 
-// output returns the items of a turn: reasoning, text, calls. Their ids tell the validator the number of the
-// response and whether it had reasoning.
+// output returns the items of a turn: reasoning, text, calls. The number of the response is part of
+// their ids, after an r if it has reasoning, so that the validator can check that they stay together.
 func (t Turn) output(req *Request) (items []outputItem) {
 	response := fmt.Sprint(req.number)
+	add := func(kind, text string, more, complete, begun object) {
+		var deltas []object
+		for _, s := range wiretest.Pieces(text) {
+			d := object{"type": "response." + kind + ".delta", "output_index": len(items), "item_id": complete["id"], "delta": s}
+			maps.Copy(d, more)
+			deltas = append(deltas, d)
+		}
+		items = append(items, outputItem{complete, begun, deltas})
+	}
 	if t.reasoning != "" {
 		response = "r" + response
 		id := "rs_" + response
-		var deltas []object
-		for _, s := range wiretest.Pieces(t.reasoning) {
-			deltas = append(deltas, object{"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": s})
-		}
 		item := func(summary []object, encrypted any) object {
 			return object{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted}
 		}
-		items = append(items, outputItem{item([]object{{"type": "summary_text", "text": t.reasoning}}, encryptedPrefix+id), item([]object{}, ""), deltas})
+		add("reasoning_summary_text", t.reasoning, object{"summary_index": 0},
+			item([]object{{"type": "summary_text", "text": t.reasoning}}, encryptedPrefix+id), item([]object{}, ""))
 	}
 	if t.text != "" {
-		var deltas []object
-		for _, s := range wiretest.Pieces(t.text) {
-			deltas = append(deltas, object{"type": "response.output_text.delta", "content_index": 0, "delta": s})
-		}
 		item := func(status string, content []object) object {
 			return object{"type": "message", "id": "msg_" + response, "role": "assistant", "phase": t.phase(), "status": status, "content": content}
 		}
-		items = append(items, outputItem{item("completed", []object{{"type": "output_text", "text": t.text, "annotations": []object{}}}), item("in_progress", []object{}), deltas})
+		add("output_text", t.text, object{"content_index": 0},
+			item("completed", []object{{"type": "output_text", "text": t.text, "annotations": []object{}}}), item("in_progress", []object{}))
 	}
 	for i, c := range t.calls {
-		var deltas []object
-		for _, s := range wiretest.Pieces(c.Args) {
-			deltas = append(deltas, object{"type": "response.function_call_arguments.delta", "delta": s})
-		}
 		item := func(status, args string) object {
 			o := object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", response, i), "call_id": callID(c, i), "name": c.Name, "arguments": args, "status": status}
-			if slices.Contains(req.late, c.Name) { // a late tool has its own namespace
+			if slices.Contains(req.added, c.Name) {
 				o["namespace"] = c.Name
 			}
 			return o
 		}
-		items = append(items, outputItem{item("completed", c.Args), item("in_progress", ""), deltas})
+		add("function_call_arguments", c.Args, nil, item("completed", c.Args), item("in_progress", ""))
 	}
 	return items
 }
@@ -83,43 +84,33 @@ func (t Turn) responseEvents(req *Request) (out []string) {
 	}
 	items := t.output(req)
 	emit(object{"type": "response.created", "response": t.response(req, "in_progress", nil)})
-	place := func(i int, o object) object {
-		o["output_index"], o["item_id"] = i, items[i].item["id"]
-		return o
-	}
 	begin := func(i int) {
 		emit(object{"type": "response.output_item.added", "output_index": i, "item": items[i].begun})
 	}
 	end := func(i int) {
 		emit(object{"type": "response.output_item.done", "output_index": i, "item": items[i].item})
 	}
-	firstCall := len(items) - len(t.calls)
-	for i := range items {
-		if t.interleave && i >= firstCall {
-			break
-		}
+	sequential := len(items)
+	if t.interleave {
+		sequential -= len(t.calls)
+	}
+	for i, out := range items[:sequential] {
 		begin(i)
-		for _, d := range items[i].deltas {
-			emit(place(i, d))
+		for _, d := range out.deltas {
+			emit(d)
 		}
 		end(i)
 	}
-	if t.interleave {
-		for i := firstCall; i < len(items); i++ {
-			begin(i)
-		}
-		for round, more := 0, true; more; round++ {
-			more = false
-			for i := firstCall; i < len(items); i++ {
-				if round < len(items[i].deltas) {
-					emit(place(i, items[i].deltas[round]))
-					more = true
-				}
-			}
-		}
-		for i := firstCall; i < len(items); i++ {
-			end(i)
-		}
+	var deltas [][]object
+	for i := sequential; i < len(items); i++ {
+		begin(i)
+		deltas = append(deltas, items[i].deltas)
+	}
+	for _, d := range interleaved(deltas) {
+		emit(d)
+	}
+	for i := sequential; i < len(items); i++ {
+		end(i)
 	}
 	status := t.ending()
 	emit(object{"type": "response." + status, "response": t.response(req, status, items)})
@@ -143,10 +134,7 @@ func (t Turn) response(req *Request, status string, items []outputItem) object {
 	o := object{"id": fmt.Sprintf("resp_%d", req.number), "object": "response", "created_at": 1, "model": req.Model, "status": status,
 		"output": output, "error": nil, "incomplete_details": nil, "usage": nil}
 	if status == "incomplete" {
-		o["incomplete_details"] = object{"reason": map[string]string{"length": "max_output_tokens"}[t.finish]}
-		if t.finish != "length" {
-			o["incomplete_details"] = object{"reason": t.finish}
-		}
+		o["incomplete_details"] = object{"reason": strings.Replace(t.finish, "length", "max_output_tokens", 1)}
 	}
 	if status != "in_progress" {
 		o["usage"] = object{"input_tokens": t.usage.Prompt, "output_tokens": t.usage.Completion, "total_tokens": t.usage.Prompt + t.usage.Completion,
@@ -211,7 +199,7 @@ func (r *Request) readInput() error {
 		case "additional_tools":
 			for _, t := range item.Tools {
 				add(t)
-				r.late = append(r.late, t.Name)
+				r.added = append(r.added, t.Name)
 			}
 		case "function_call_output":
 			r.Messages = append(r.Messages, Message{Role: "tool", ToolCallID: item.CallID, Content: item.Output})

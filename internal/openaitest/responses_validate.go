@@ -101,13 +101,13 @@ type inputState struct {
 	reasoning map[string]bool // the ids of reasoning
 	last      string          // the kind of the last item
 	lastID    string
-	head      []string          // the names in the list of tools
+	listed    []string          // the names in the list of tools
 	added     []string          // the names in items of additional tools
 	spaces    map[string]string // namespaces of the calls, by name
 }
 
-// input checks the items of the input. Head is the names in the list of tools.
-func (v validator) input(raw json.RawMessage, encrypted bool, head []string) error {
+// input checks the items of the input. listed are the names in the list of tools.
+func (v validator) input(raw json.RawMessage, encrypted bool, listed []string) error {
 	if text, err := wiretest.DecodeString(raw); err == nil {
 		if text == "" {
 			return errors.New("input is empty")
@@ -118,7 +118,7 @@ func (v validator) input(raw json.RawMessage, encrypted bool, head []string) err
 	if err != nil {
 		return fmt.Errorf("input: %w", err)
 	}
-	st := &inputState{reasoning: map[string]bool{}, head: head, spaces: map[string]string{}}
+	st := &inputState{reasoning: map[string]bool{}, listed: listed, spaces: map[string]string{}}
 	for i, item := range list {
 		o, err := wiretest.DecodeObject(item)
 		if err == nil {
@@ -137,8 +137,8 @@ func (v validator) input(raw json.RawMessage, encrypted bool, head []string) err
 	return st.checkNamespaces()
 }
 
-// checkNamespaces checks the calls against the tools of the whole request, wherever they are in it: a tool that
-// was added later is in a namespace of its own name, others are in none.
+// checkNamespaces checks the calls against the tools of the whole request: calls of a tool that an item added are in a
+// namespace with the tool's name, others in none.
 func (st *inputState) checkNamespaces() error {
 	for _, name := range slices.Sorted(maps.Keys(st.spaces)) {
 		space, added := st.spaces[name], slices.Contains(st.added, name)
@@ -217,8 +217,8 @@ func (v validator) inputTools(o map[string]json.RawMessage, st *inputState, role
 		return fmt.Errorf("invalid value: '%s'. Supported values are: 'developer'", role)
 	}
 	for _, name := range names {
-		if slices.Contains(st.head, name) || slices.Contains(st.added, name) {
-			return fmt.Errorf("tool '%s' is there already", name)
+		if slices.Contains(st.listed, name) || slices.Contains(st.added, name) {
+			return fmt.Errorf("tool '%s' was already provided", name)
 		}
 		st.added = append(st.added, name)
 	}

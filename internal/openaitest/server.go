@@ -48,7 +48,7 @@ type Request struct {
 
 	number    int      // of the request, from 1
 	responses bool     // uses the Responses API
-	late      []string // the names of Tools that were added in the course of the conversation
+	added     []string // the names of Tools that were added in the course of the conversation; each is in a namespace of its name
 }
 
 // A Message is a message of a request. Content is a JSON string or array of
@@ -116,8 +116,7 @@ func (s *Server) Allow(names ...string) *Server {
 	return s
 }
 
-// RequireKey makes the server reject other keys with status 401. This is not a
-// fault, as a test may want it.
+// RequireKey makes the server reject other keys with status 401. Such a request is not a fault.
 func (s *Server) RequireKey(key string) *Server {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -125,8 +124,8 @@ func (s *Server) RequireKey(key string) *Server {
 	return s
 }
 
-// Refuse makes the server refuse requests for which fn returns a status other than 0, with a text. Such a
-// refusal is not a fault, and uses no turn.
+// Refuse makes the server refuse requests for which fn returns a status other than 0, with a text. Such a request is not
+// a fault, and uses no turn.
 func (s *Server) Refuse(fn func(path string, body []byte) (status int, text string)) *Server {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

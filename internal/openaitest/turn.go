@@ -185,25 +185,27 @@ func (t Turn) callDeltas() []object {
 		}
 		args = append(args, deltas)
 	}
-	var out []object
-	if !t.interleave {
-		for i := range heads {
-			out = append(append(out, heads[i]), args[i]...)
-		}
-		return out
+	if t.interleave {
+		return append(heads, interleaved(args)...)
 	}
-	out = heads
-	for round := 0; ; round++ {
-		before := len(out)
-		for _, deltas := range args {
-			if round < len(deltas) {
-				out = append(out, deltas[round])
+	var out []object
+	for i := range heads {
+		out = append(append(out, heads[i]), args[i]...)
+	}
+	return out
+}
+
+// interleaved returns the first item of each list, then the second of each, and so on.
+func interleaved(lists [][]object) (out []object) {
+	for i, before := 0, -1; len(out) > before; i++ {
+		before = len(out)
+		for _, list := range lists {
+			if i < len(list) {
+				out = append(out, list[i])
 			}
 		}
-		if len(out) == before {
-			return out
-		}
 	}
+	return out
 }
 
 // plain renders the turn as an answer that is not streamed.
