@@ -48,17 +48,17 @@ func (sc *scenario) login(name string) *mcpclient.OAuth {
 			if err != nil {
 				return nil, err
 			}
-			stay := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-			res, err := stay.Do(req)
+			client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			res, err := client.Do(req)
 			if err != nil {
 				return nil, err
 			}
 			res.Body.Close()
-			back, err := res.Location()
+			redirect, err := res.Location()
 			if err != nil {
 				return nil, err
 			}
-			return back.Query(), nil
+			return redirect.Query(), nil
 		},
 	}
 	if name == "auth/basic-cimd" {
@@ -96,11 +96,11 @@ func run(ctx context.Context, server, name string) error {
 	if err != nil {
 		return err
 	}
-	return play(ctx, name, sc, tools)
+	return callTools(ctx, name, sc, tools)
 }
 
-// play makes the scenario's calls.
-func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) error {
+// callTools makes the scenario's calls.
+func callTools(ctx context.Context, name string, sc scenario, tools []tool.Tool) error {
 	byName := map[string]tool.Tool{}
 	for _, t := range tools {
 		if _, remote, ok := mcpclient.Origin(t); ok {

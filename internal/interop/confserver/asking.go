@@ -76,7 +76,7 @@ type messageIn struct {
 	Message string `json:"message"`
 }
 
-// askingTools returns tools that ask for input, samples and roots, for both protocol eras.
+// askingTools returns tools that ask for input, samples and roots, for all protocol revisions.
 func askingTools() []tool.Tool {
 	const mrtr = "test_input_required_result_"
 	return []tool.Tool{

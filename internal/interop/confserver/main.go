@@ -50,7 +50,7 @@ func run(command []string) error {
 		go func() { cancel(web.Serve(l)) }()
 		return web
 	}
-	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS")) // 0 is a server that is alone
+	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS")) // 0 for a single server without a balancer
 	shared := mcpserver.NewShared()
 	var urls []*url.URL
 	for range max(1, replicas) {
@@ -75,13 +75,13 @@ func run(command []string) error {
 		defer server.Close()
 		defer serve(server.Handler(), l).Close()
 	}
-	at := urls[0]
+	address := urls[0]
 	if replicas > 0 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		at = &url.URL{Scheme: "http", Host: l.Addr().String()}
+		address = &url.URL{Scheme: "http", Host: l.Addr().String()}
 		var next atomic.Int64
 		balancer := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(urls[int(next.Add(1))%len(urls)])
@@ -94,12 +94,9 @@ func run(command []string) error {
 			balancer.ServeHTTP(w, r)
 		}), l).Close()
 	}
-	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--url", at.String()+"/mcp")...)
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--url", address.String()+"/mcp")...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return err
-	}
-	return nil
+	return cmd.Run()
 }
 
 // fixture returns the toolkit with the suite's tools. Two of the tools change it.

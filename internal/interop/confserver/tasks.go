@@ -9,7 +9,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // A longTool is a tool whose calls become tasks.
@@ -36,8 +35,7 @@ func taskTools() []tool.Tool {
 		Filename string `json:"filename"`
 	}
 	ask := func(ctx context.Context, field string) (string, error) {
-		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{Message: "Please answer.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"` + field + `":{"type":"string"}}}`)})
+		a, err := elicit(ctx, "", "Please answer.", form(`{"`+field+`":{"type":"string"}}`))
 		return fmt.Sprint(a.Content[field]), err
 	}
 	return []tool.Tool{

@@ -29,8 +29,8 @@ const (
 	marksVar    = "REPLICAS_MARKS"
 )
 
-// play is the command in another role.
-func play(role string) error {
+// runRole runs one of the processes that this command starts: a gateway, or an MCP server.
+func runRole(role string) error {
 	switch role {
 	case "gateway":
 		return serveGateway()
@@ -39,7 +39,7 @@ func play(role string) error {
 	case "state":
 		return serveTools(countTool())
 	}
-	return fmt.Errorf("unknown role; it is for this command only")
+	return fmt.Errorf("unknown role in $%s; leave the variable unset", roleVar)
 }
 
 // grace is how long a gateway that is stopped waits for its calls.
@@ -88,7 +88,7 @@ func serveGateway() error {
 	return errors.Join(drained, web.Shutdown(draining))
 }
 
-// policy asks about calls of sign.
+// policy allows all calls but those of sign, which need approval.
 func policy() *permission.Policy {
 	allow := func(tool string) permission.Rule { return permission.Rule{Tool: tool, Behavior: permission.Allow} }
 	return &permission.Policy{Rules: []permission.Rule{allow("work__mark"), allow("state__count")}}
@@ -103,7 +103,7 @@ func serveTools(tools ...tool.Tool) error {
 	return s.ServeStdio(context.Background(), os.Stdin, os.Stdout)
 }
 
-// markTool appends a token to the file of marks, so that it is known which calls were made.
+// markTool appends a token to the file of marks, for countMarks.
 func markTool(name string) tool.Tool {
 	type in struct {
 		Token string `json:"token"`
@@ -118,7 +118,7 @@ func markTool(name string) tool.Tool {
 	}))
 }
 
-// countTool returns how often this process was called.
+// countTool counts its calls in this process.
 func countTool() tool.Tool {
 	var n atomic.Int64
 	return tool.Must(tool.New("count", "Counts.", func(context.Context, struct{}) (string, error) {

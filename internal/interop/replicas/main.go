@@ -1,7 +1,7 @@
-// Command replicas starts three gateways that serve as one, on Postgres, with a round-robin balancer in front of them,
-// and sessions of both eras of MCP that work all the time: they call tools, are asked about calls, and count in a process of
-// their own. Meanwhile it restarts the gateways in turn: first as a deployment does, then by killing them. Its last line is
-// JSON: what was called, and what was lost.
+// Command replicas starts three gateways that serve as one, on Postgres, behind a round-robin balancer, and clients of MCP
+// revisions with and without sessions. The clients call tools, answer questions about calls, and call a server that is a
+// separate process for each session. Meanwhile each gateway is restarted twice: first as a deployment does, then by killing
+// it. The last line of the output is JSON: what was called, and what was lost.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 
 func main() {
 	if role := os.Getenv(roleVar); role != "" {
-		if err := play(role); err != nil {
+		if err := runRole(role); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
 			os.Exit(1)
 		}
@@ -113,10 +113,10 @@ func run(ctx context.Context, o options) (got result, err error) {
 type cluster struct {
 	database, marks string
 	log             *os.File
-	at              [gateways]string // the addresses of the gateways
+	addresses       [gateways]string
 	running         [gateways]*exec.Cmd
-	out             [gateways]atomic.Bool // taken out of the balancer
-	next            atomic.Int64
+	excluded        [gateways]atomic.Bool // from balancing
+	requests        atomic.Int64
 }
 
 func (c *cluster) start() error {
@@ -125,7 +125,7 @@ func (c *cluster) start() error {
 		if err != nil {
 			return err
 		}
-		c.at[i] = l.Addr().String()
+		c.addresses[i] = l.Addr().String()
 		_ = l.Close()
 		if err := c.startOne(context.Background(), i); err != nil {
 			return err
@@ -141,14 +141,14 @@ func (c *cluster) startOne(ctx context.Context, i int) error {
 		return err
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), roleVar+"=gateway", addressVar+"="+c.at[i], databaseVar+"="+c.database, marksVar+"="+c.marks)
+	cmd.Env = append(os.Environ(), roleVar+"=gateway", addressVar+"="+c.addresses[i], databaseVar+"="+c.database, marksVar+"="+c.marks)
 	cmd.Stderr = c.log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	c.running[i] = cmd
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", c.at[i]); err == nil {
+		if conn, err := net.Dial("tcp", c.addresses[i]); err == nil {
 			return conn.Close()
 		}
 	}
@@ -162,8 +162,8 @@ const leaveBalancer = 100 * time.Millisecond
 // balancer first.
 func (c *cluster) restart(ctx context.Context, i int, how os.Signal) error {
 	if how == syscall.SIGTERM {
-		c.out[i].Store(true)
-		defer c.out[i].Store(false)
+		c.excluded[i].Store(true)
+		defer c.excluded[i].Store(false)
 		time.Sleep(leaveBalancer)
 	}
 	if err := c.running[i].Process.Signal(how); err != nil {
@@ -190,7 +190,7 @@ func (c *cluster) balance() (*http.Server, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	proxy := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Transport: c.nextOne(&http.Transport{MaxIdleConnsPerHost: 512}),
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Transport: c.roundRobin(&http.Transport{MaxIdleConnsPerHost: 512}),
 		Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL.Scheme, p.Out.Host = "http", "" }}
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -204,8 +204,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// nextOne sends each request to the next gateway.
-func (c *cluster) nextOne(transport http.RoundTripper) http.RoundTripper {
+// roundRobin sends each request to the next gateway.
+func (c *cluster) roundRobin(transport http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (res *http.Response, err error) {
 		var body []byte
 		if r.Body != nil {
@@ -213,13 +213,13 @@ func (c *cluster) nextOne(transport http.RoundTripper) http.RoundTripper {
 				return nil, err
 			}
 		}
-		first := int(c.next.Add(1))
+		first := int(c.requests.Add(1))
 		for i := range gateways {
 			to := (first + i) % gateways
-			if c.out[to].Load() {
+			if c.excluded[to].Load() {
 				continue
 			}
-			r.URL.Host = c.at[to]
+			r.URL.Host = c.addresses[to]
 			if r.Body != nil {
 				r.Body = io.NopCloser(bytes.NewReader(body))
 			}
@@ -232,7 +232,7 @@ func (c *cluster) nextOne(transport http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// A result is the last line.
+// A result is the last line of the output.
 type result struct {
 	Sessions      int   `json:"sessions"`
 	Calls         int64 `json:"calls"`
@@ -241,10 +241,10 @@ type result struct {
 	Asked         int64 `json:"asked"`
 	Answered      int64 `json:"answered"` // calls that were made after the answer
 
-	InDeployment int64 `json:"failed_in_deployment"` // of those failed, while no gateway was killed; calls of lost processes are not counted
+	InDeployment int64 `json:"failed_in_deployment"` // those of FailedAndTold while no gateway was killed, without calls to processes that were lost
 }
 
-// check reports what must not be.
+// check returns an error if calls were lost, or failed in a deployment.
 func (r *result) check() error {
 	switch {
 	case r.LostSilently > 0:
@@ -257,8 +257,8 @@ func (r *result) check() error {
 	return nil
 }
 
-// marked returns how often each token was marked.
-func marked(file string) (map[string]int, error) {
+// countMarks returns how often each token is in the file of marks.
+func countMarks(file string) (map[string]int, error) {
 	data, err := os.ReadFile(file)
 	out := map[string]int{}
 	for token := range strings.FieldsSeq(string(data)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// workers are the sessions.
+// workers are the sessions, and what they have counted.
 type workers struct {
 	url     string
 	pause   time.Duration
@@ -37,7 +37,7 @@ type workers struct {
 const (
 	callTimeout = 60 * time.Second
 
-	// Each of these sessions has a process of its own for a server.
+	// countingSessions is how many sessions call count, whose server is a separate process for each session.
 	countingSessions = 20
 )
 
@@ -83,7 +83,7 @@ func (w *workers) answer(ctx context.Context, q host.Elicitation) (host.Answer, 
 
 // result compares what was answered with what was done.
 func (w *workers) result(marks string) (result, error) {
-	done, err := marked(marks)
+	done, err := countMarks(marks)
 	if err != nil {
 		return result{}, err
 	}
@@ -103,9 +103,9 @@ type worker struct {
 	*workers
 	name   string
 	client *mcpclient.Client
-	old    bool // it is of the era with sessions
-	counts bool
-	last   int // count of its process
+	old    bool // its MCP revision has sessions
+	counts bool // it calls count
+	last   int  // the last answer of count; -1 if it is not known
 }
 
 // work opens the groups, once, and calls tools until ctx ends. A call that was begun is completed.
@@ -151,7 +151,7 @@ func (s *worker) callMark(name string, i int) {
 	}
 }
 
-// callCount checks that the process of the session was called once more, unless the session was told that it is lost.
+// callCount checks that count returns one more than before, unless the error says that the state of its process is lost.
 func (s *worker) callCount() {
 	text, err := s.callGrouped("state__count", map[string]any{})
 	n := 0
@@ -178,7 +178,7 @@ func (s *worker) callGrouped(name string, input map[string]any) (string, error) 
 	return s.call(name, input)
 }
 
-// call returns the text of the answer, or what went wrong in words.
+// call returns the text of the answer. The text of a failed call is the error.
 func (s *worker) call(name string, input map[string]any) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -217,8 +217,8 @@ func (s *worker) call(name string, input map[string]any) (string, error) {
 	return res.Text(), nil
 }
 
-// failed counts a call that has failed. If the error does not say what happened, or what was open is not any more, that was
-// lost silently.
+// failed counts a call that has failed. It was lost silently if the error does not say what happened, or if the tool is
+// unknown because the session's open groups were lost.
 func (s *worker) failed(name string, err error) {
 	text := err.Error()
 	if text == "" || strings.Contains(text, "unknown tool") || strings.Contains(text, context.DeadlineExceeded.Error()) {
