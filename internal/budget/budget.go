@@ -32,9 +32,9 @@ const (
 	repeats = 10 // of op, in each try
 )
 
-// Hold fails the test unless an operation costs about as much as wanted. op does the operation per times, and must be
-// repeatable. Hold takes the minimum of several tries, since other goroutines of the process allocate too.
-func Hold(t testing.TB, want Cost, per int, op func()) {
+// Hold fails the test unless an operation costs about as much as wanted. op must run the operation n times whenever it is
+// called. Hold takes the minimum of several tries, since other goroutines of the process allocate too.
+func Hold(t testing.TB, want Cost, n int, op func()) {
 	t.Helper()
 	tries, repeats := tries, repeats
 	if race {
@@ -45,14 +45,14 @@ func Hold(t testing.TB, want Cost, per int, op func()) {
 	}
 	var got Cost
 	for try := range tries {
-		c := measure(per, repeats, op)
+		c := measure(n, repeats, op)
 		if try == 0 {
 			got = c
 		}
 		got = Cost{min(got.Allocs, c.Allocs), min(got.Bytes, c.Bytes)}
 	}
 	t.Logf("%.4g allocations, %.5g bytes", got.Allocs, got.Bytes)
-	extra, extraBytes := slack/float64(per), slackBytes/float64(per)
+	extra, extraBytes := slack/float64(n), slackBytes/float64(n)
 	high, low := most, least
 	if race {
 		high, low = mostUnderRace, 0
@@ -65,15 +65,15 @@ func Hold(t testing.TB, want Cost, per int, op func()) {
 	}
 }
 
-func measure(per, repeats int, op func()) Cost {
+func measure(n, repeats int, op func()) Cost {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range repeats {
 		op()
 	}
 	runtime.ReadMemStats(&after)
-	n := float64(repeats * per)
-	return Cost{float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
+	total := float64(repeats * n)
+	return Cost{float64(after.Mallocs-before.Mallocs) / total, float64(after.TotalAlloc-before.TotalAlloc) / total}
 }
 
 // Kept returns how many bytes of heap each value that make returns keeps, measured with n values: the median of three

@@ -6,7 +6,7 @@ import "context"
 // A Context is cancelled once Err has been called Left times; Done is not affected. It is for one goroutine.
 type Context struct {
 	context.Context
-	Left int // below zero afterwards
+	Left int // negative once it is cancelled
 }
 
 // Err implements [context.Context].

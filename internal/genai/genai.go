@@ -56,7 +56,7 @@ type Op struct {
 	Target string // the agent, model or tool; may be empty
 	Err    error  // why it failed
 
-	Session string     // of the run that it is or belongs to; empty until the run has begun
+	Session string     // of the operation's run; empty until the run has begun
 	End     *event.End // of a run, nil if the consumer stopped early
 
 	Request *model.Request   // of a model call
@@ -142,7 +142,7 @@ func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.Too
 	end()
 }
 
-// A watched model observes its calls: each attempt, since retries wrap the models that middleware returns.
+// A watched model observes each attempt of its calls, since retries wrap the models that middleware returns.
 type watched struct {
 	model.Model
 	begin   Begin

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Same compares a value with JSON, and returns the difference or "".
+// Same returns the difference between a value and JSON; "" if they are equal.
 func Same(got any, want json.RawMessage) string {
 	data, err := json.Marshal(got)
 	if err != nil {
@@ -96,8 +96,8 @@ var wordings = []wording{
 // on are the texts that upstream's groups matched.
 type wording struct{ upstream, ours string }
 
-// Says reports whether our text says the same as theirs. For a text without a wording it
-// must at least mention the names in theirs.
+// Says reports whether our text has the meaning of theirs, by wordings. For a text without a wording it must at least
+// mention the names in theirs.
 func Says(theirs, ours string) bool {
 	for _, w := range wordings {
 		re := regexp.MustCompile("^(?s:" + w.upstream + ")$")

@@ -77,7 +77,7 @@ const MaxName = 64
 // illegalInNames matches characters that model APIs reject in the name of a tool or a field.
 var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
 
-// Legal returns s with the characters that names may not have replaced by underscores.
+// Legal replaces the characters that a name must not have by underscores.
 func Legal(s string) string { return illegalInNames().ReplaceAllString(s, "_") }
 
 // GroupName converts a name that a person or a server chose to the name of a group.
@@ -99,9 +99,9 @@ func MayMatch(glob, prefix string) bool {
 
 // Build returns the groups in the order for the model: those of the configuration, then those of the servers. A tool in a
 // group of the configuration is not in a group of its server, which would circumvent a ceiling or a quota on the group.
-// own has, for each server, the names of its own groups by the server's names for them. It is nil for a server whose
-// tools are all in one group of the configuration.
-func Build(groups []Group, servers []*Server) (out []toolkit.Group, own []map[string]string) {
+// names has for each server the names of its own groups by their labels, and of the group for the rest by the name of the
+// server; nil for a server whose tools are all in one group of the configuration.
+func Build(groups []Group, servers []*Server) (out []toolkit.Group, names []map[string]string) {
 	b := builder{configured: groups, described: map[string]Group{}, used: map[string]bool{}}
 	for _, g := range groups {
 		b.used[g.Name] = true
@@ -116,13 +116,13 @@ func Build(groups []Group, servers []*Server) (out []toolkit.Group, own []map[st
 	}
 	for _, s := range servers {
 		if slices.ContainsFunc(groups, func(g Group) bool { return slices.Contains(g.Tools, s.Prefix+"*") }) {
-			own = append(own, nil)
+			names = append(names, nil)
 			continue // an empty group would cost tokens
 		}
-		more, names := b.serverGroups(s)
-		out, own = append(out, more...), append(own, names)
+		more, own := b.serverGroups(s)
+		out, names = append(out, more...), append(names, own)
 	}
-	return out, own
+	return out, names
 }
 
 type builder struct {
@@ -150,18 +150,12 @@ func (b *builder) group(g Group, servers []*Server) toolkit.Group {
 // serverGroups returns the groups for the tools of a server that are in no group of the configuration: its own
 // groups and one for the rest, or a single one.
 func (b *builder) serverGroups(s *Server) ([]toolkit.Group, map[string]string) {
-	keep := func(name string) bool {
-		if s.denied(name) {
-			return false
-		}
-		name = strings.TrimPrefix(name, s.Strip)
+	ungrouped := func(name string) bool {
 		return !slices.ContainsFunc(b.configured, func(g Group) bool { return Matches(g.Tools, name) })
 	}
+	keep := func(name string) bool { return !s.denied(name) && ungrouped(strings.TrimPrefix(name, s.Strip)) }
 	d := b.described[s.Group]
-	rest := toolkit.Group{Name: s.Group, Description: d.Description, Instructions: d.Instructions, Parents: d.Parents,
-		Skills: s.skills(func(name string) bool {
-			return !slices.ContainsFunc(b.configured, func(g Group) bool { return Matches(g.Tools, name) })
-		})}
+	rest := toolkit.Group{Name: s.Group, Description: d.Description, Instructions: d.Instructions, Parents: d.Parents, Skills: s.skills(ungrouped)}
 	hide := d.Instructions != ""
 	known := kept(s.Known, keep)
 	if len(s.Labels) == 0 {
@@ -227,7 +221,7 @@ func describe(s *Server, known []string) string {
 	if len(known) == 0 {
 		return fmt.Sprintf("The tools of the MCP server %q.", s.Shown)
 	}
-	const room = 50 // bytes of names; enough to see what a server is for
+	const maxNames = 50 // bytes of names; enough to see what a server is for
 	noun := "tools"
 	if len(known) == 1 {
 		noun = "tool"
@@ -235,7 +229,7 @@ func describe(s *Server, known []string) string {
 	text, names := fmt.Sprintf("%d %s: ", len(known), noun), ""
 	for i, name := range known {
 		name = strings.TrimPrefix(strings.TrimPrefix(name, s.Strip), s.Prefix)
-		if i > 0 && len(names)+len(name) > room {
+		if i > 0 && len(names)+len(name) > maxNames {
 			return text + names + ", …"
 		}
 		if i > 0 {

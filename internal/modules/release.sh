@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a release of all modules in go.work: release.sh v0.1.0. They have one version, and
-# require that of each other. It is one commit, with the version in their go.mod files and
-# in go.work, and a tag for each module; pushing them together publishes it.
+# Makes a release of all modules in go.work: release.sh v0.1.0. All get that version, and
+# require it of each other. A release is one commit, with the version in the go.mod files
+# and in go.work, and a tag for each module; pushing them together publishes it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=${1:-}

@@ -60,7 +60,7 @@ func programs() (string, error) {
 		return dir, nil
 	}
 	if os.Getuid() != 0 {
-		return "", errors.New("no Postgres is installed: apt-get install postgresql, or have initdb in PATH")
+		return "", errors.New("no Postgres is installed; run apt-get install postgresql, or put initdb into PATH")
 	}
 	// Tests of several packages may be the first at the same time.
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "kitbag-pgtest.lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -120,7 +120,7 @@ func (s *Server) command(name string, args ...string) (*exec.Cmd, error) {
 	who, err := user.Lookup("postgres")
 	if err != nil {
 		if who, err = user.Lookup("nobody"); err != nil {
-			return nil, fmt.Errorf("the server does not run as root, and there is no other user for it: %w", err)
+			return nil, fmt.Errorf("Postgres refuses to run as root, and neither of the users postgres and nobody exists: %w", err)
 		}
 	}
 	uid, err := strconv.Atoi(who.Uid)
@@ -183,8 +183,7 @@ func (s *Server) Start() error {
 	return errors.Join(fmt.Errorf("the server does not start:\n%s", log), err, s.Stop())
 }
 
-// Stop stops the server, as a crash does (mode "immediate") for its clients: their
-// connections end. Start starts it again.
+// Stop stops the server and ends the connections of its clients. Start starts it again.
 func (s *Server) Stop() error {
 	if s.run == nil {
 		return nil

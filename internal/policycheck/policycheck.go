@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Check reports the errors of [permission.Policy.Check], and rules for a name that is not a tool's but similar to the name
-// of one of the program's own tools, or to one of others, which are further names for rules. listed are the tools that
+// Check reports the errors of [permission.Policy.Check], and rules whose tool name is unknown but similar to a known one.
+// Known are the names of the program's own tools and others, which are further names for rules. listed are the tools that
 // sources have listed. A rule for any other name may be for a tool that a source will list later.
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// added are the escapes that encoding/json adds.
-var added = map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&", `\u2028`: "\u2028", `\u2029`: "\u2029"}
+// addedEscapes are the escapes that encoding/json adds.
+var addedEscapes = map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&", `\u2028`: "\u2028", `\u2029`: "\u2029"}
 
 // Plain returns JSON without space between its values, and without escapes of <, >, &, U+2028 and U+2029. Encoding it as
 // a json.RawMessage, which removes such space and adds such escapes, and calling Plain again returns the same bytes.
@@ -31,7 +31,7 @@ func Plain(data json.RawMessage) json.RawMessage {
 			n = 6
 		}
 		out = append(out, rest[:i]...)
-		if text, ok := added[string(bytes.ToLower(rest[i:i+n]))]; ok {
+		if text, ok := addedEscapes[string(bytes.ToLower(rest[i:i+n]))]; ok {
 			out = append(out, text...)
 		} else {
 			out = append(out, rest[i:i+n]...)

@@ -50,62 +50,61 @@ func Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// The members of a message, and of its error.
 var (
-	ofMessage = []string{"jsonrpc", "id", "method", "params", "result", "error"}
-	ofError   = []string{"code", "message", "data"}
+	messageMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+	errorMembers   = []string{"code", "message", "data"}
 )
 
-// few is the size of an object up to which its members are compared one by one.
-const few = 8
+// fewMembers is the size of an object up to which its members are compared one by one.
+const fewMembers = 8
 
-// An object is one whose end check has not reached.
-type object struct {
+// An openObject is an object whose end check has not reached.
+type openObject struct {
 	first int             // index of its first member in the list of all
-	seen  map[string]bool // nil while there are few
+	seen  map[string]bool // nil up to fewMembers
 }
 
 // check looks for names in one pass: a string followed by a colon is a name.
 func check(data []byte, head *Head) error {
-	var inside []object
+	var open []openObject // the outermost first
 	var names [][]byte
 	top := "" // the member of the message that is being read
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '{':
-			inside = append(inside, object{first: len(names)})
-			if head != nil && len(inside) == 1 {
+			open = append(open, openObject{first: len(names)})
+			if head != nil && len(open) == 1 {
 				head.kinds = 0
 			}
 		case '}':
-			if len(inside) > 0 {
-				last := len(inside) - 1
-				names, inside = names[:inside[last].first], inside[:last]
+			if len(open) > 0 {
+				last := len(open) - 1
+				names, open = names[:open[last].first], open[:last]
 			}
 		case '"':
 			end := StringEnd(data, i)
 			text := data[i:end]
 			i = end - 1
-			if len(inside) == 0 || !ColonFollows(data, end) {
+			if len(open) == 0 || !ColonFollows(data, end) {
 				continue
 			}
 			name := decodeName(text)
-			o := &inside[len(inside)-1]
+			o := &open[len(open)-1]
 			if o.has(names, name) {
 				return fmt.Errorf("%w: the member %.60q occurs twice in one object", ErrAmbiguous, name)
 			}
 			names = append(names, name)
 			var known []string
 			switch {
-			case head != nil && len(inside) == 1:
-				top, known = string(name), ofMessage
+			case head != nil && len(open) == 1:
+				top, known = string(name), messageMembers
 				if head.note(top, data[end:]); head.kinds > 1 {
 					return fmt.Errorf("%w: a message has one of method, result and error, not two", ErrAmbiguous)
 				}
-			case head != nil && len(inside) == 2 && top == "error":
-				known = ofError
+			case head != nil && len(open) == 2 && top == "error":
+				known = errorMembers
 			}
-			if err := exact(name, known); err != nil {
+			if err := checkSpelling(name, known); err != nil {
 				return err
 			}
 		}
@@ -135,14 +134,14 @@ func (h *Head) note(name string, rest []byte) {
 }
 
 // has reports whether the object has a member of that name. It adds the name to seen if there are many.
-func (o *object) has(names [][]byte, name []byte) bool {
-	mine := names[o.first:]
-	if len(mine) < few {
-		return slices.ContainsFunc(mine, func(n []byte) bool { return bytes.Equal(n, name) })
+func (o *openObject) has(names [][]byte, name []byte) bool {
+	own := names[o.first:]
+	if len(own) < fewMembers {
+		return slices.ContainsFunc(own, func(n []byte) bool { return bytes.Equal(n, name) })
 	}
 	if o.seen == nil {
-		o.seen = make(map[string]bool, 2*few)
-		for _, n := range mine {
+		o.seen = make(map[string]bool, 2*fewMembers)
+		for _, n := range own {
 			o.seen[string(n)] = true
 		}
 	}
@@ -151,7 +150,7 @@ func (o *object) has(names [][]byte, name []byte) bool {
 	return had
 }
 
-func exact(name []byte, known []string) error {
+func checkSpelling(name []byte, known []string) error {
 	for _, k := range known {
 		if string(name) == k {
 			return nil
@@ -241,6 +240,7 @@ type scanner struct {
 	i    int
 }
 
+// space skips white space and returns the next byte; 0 at the end.
 func (s *scanner) space() byte {
 	for s.i < len(s.data) && s.data[s.i] <= ' ' {
 		s.i++
@@ -251,7 +251,7 @@ func (s *scanner) space() byte {
 	return s.data[s.i]
 }
 
-// value skips one value.
+// value skips one value, and checks the names that the shape has.
 func (s *scanner) value(as *shape) error {
 	switch c := s.space(); {
 	case c == '{' && as != nil:
@@ -281,7 +281,7 @@ func (s *scanner) object(as *shape) error {
 		within, known := as.members[string(name)]
 		if !known {
 			if within = as.each; within == nil {
-				if err := exact(name, as.names); err != nil {
+				if err := checkSpelling(name, as.names); err != nil {
 					return err
 				}
 			}

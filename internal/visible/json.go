@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
-// Result removes from the text of a result the characters that can carry text which only a model reads: tags
+// Result removes from the text of a result the characters that can carry text that only a model reads: tags
 // except in flags, most variation selectors, bidirectional controls, and zero-width characters. It keeps the characters
 // that scripts and emoji need, and control characters, since the result may be a file that is later written back.
 func Result(s string) string {
@@ -42,16 +42,16 @@ var flags = []string{
 	"\U000E0067\U000E0062\U000E0077\U000E006C\U000E0073\U000E007F",
 }
 
-// Carries reports whether s has characters whose only use in a name or value is to hide or reorder words.
+// Carries reports whether s has characters that can only hide or reorder words in a name or value.
 func Carries(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(turning, r) }) >= 0
+	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(bidi, r) }) >= 0
 }
 
 var (
 	tags      = table(0xE0000, 0xE007F)
 	selectors = table(0xE0080, 0xE0FFF) // of variants, and characters that will never be drawn
-	turning   = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x202A, Hi: 0x202E, Stride: 1}, {Lo: 0x2066, Hi: 0x2069, Stride: 1}}}
-	thin      = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x034F, Hi: 0x034F, Stride: 1}, {Lo: 0x115F, Hi: 0x1160, Stride: 1}, {Lo: 0x17B4, Hi: 0x17B5, Stride: 1},
+	bidi      = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x202A, Hi: 0x202E, Stride: 1}, {Lo: 0x2066, Hi: 0x2069, Stride: 1}}}
+	zeroWidth = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x034F, Hi: 0x034F, Stride: 1}, {Lo: 0x115F, Hi: 0x1160, Stride: 1}, {Lo: 0x17B4, Hi: 0x17B5, Stride: 1},
 		{Lo: 0x180B, Hi: 0x180F, Stride: 1}, {Lo: 0x200B, Hi: 0x200B, Stride: 1}, {Lo: 0x2060, Hi: 0x2065, Stride: 1}, {Lo: 0x206A, Hi: 0x206F, Stride: 1},
 		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, {Lo: 0xFE00, Hi: 0xFE0D, Stride: 1}, {Lo: 0xFFA0, Hi: 0xFFA0, Stride: 1}, {Lo: 0xFFF0, Hi: 0xFFFB, Stride: 1}},
 		R32: []unicode.Range32{{Lo: 0x1BCA0, Hi: 0x1BCA3, Stride: 1}, {Lo: 0x1D173, Hi: 0x1D17A, Stride: 1}}}
@@ -61,7 +61,8 @@ func table(lo, hi uint32) *unicode.RangeTable {
 	return &unicode.RangeTable{R32: []unicode.Range32{{Lo: lo, Hi: hi, Stride: 1}}}
 }
 
-func carrier(r rune) bool { return r > 0x300 && unicode.In(r, thin, turning, tags, selectors) }
+// carrier reports whether r can carry text that only a model reads.
+func carrier(r rune) bool { return r > 0x300 && unicode.In(r, zeroWidth, bidi, tags, selectors) }
 
 // Words is a function for [JSON] that applies [Text] to the descriptions and titles of a
 // schema, or of an entry of a list.

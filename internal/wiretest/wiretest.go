@@ -20,7 +20,7 @@ type Answer struct {
 	Header http.Header
 	Parts  []string      // of the body
 	Cut    int           // bytes after which the connection is cut; negative for never
-	Hang   bool          // in place of the cut, or of the whole answer without one, send nothing until the end
+	Hang   bool          // keep the connection open and silent instead of cutting it, or without Cut instead of answering
 	Pause  time.Duration // between the parts
 }
 
@@ -33,7 +33,7 @@ func Raw(status int, body string, header ...string) Answer {
 	return a
 }
 
-// Serve writes the answer, until its end, or until the client or the server closes.
+// Serve writes the answer, until it ends or the client or the server closes the connection.
 func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan struct{}) {
 	wait := func() {
 		select {
