@@ -40,7 +40,7 @@ func TestSandboxed(t *testing.T) {
 			allowed++
 		}
 	})
-	if allowed < 5 {
+	if allowed < 5 && !testing.Short() {
 		t.Errorf("%d calls allowed for being confined", allowed)
 	}
 }

@@ -92,7 +92,7 @@ func TestProverSaysYesOnlyWhenTheValidatorDoes(t *testing.T) {
 			}
 		}
 	})
-	if yes < 10 {
+	if yes < 10 && !testing.Short() {
 		t.Errorf("proved only %d of %d: the test shows nothing", yes, yes+no)
 	}
 }
