@@ -8,22 +8,20 @@
 //	reply, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
 //	fmt.Println(reply.Text())
 //
-// [Agent.StreamText] yields the text while the model writes it, and [Agent.Run] yields everything, as
-// events of package event: text, tool calls, results, and finally one [*event.End]. [ReplyAs] and [StreamAs]
-// return an answer of a Go type.
+// [Agent.StreamText] yields the text while the model writes it, [ReplyAs] and [StreamAs] return an answer of a Go
+// type, and [Agent.Run] yields all events of package event: text, calls, results, and finally one [*event.End].
 //
 // # The loop
 //
-// A run alternates between two steps until the model answers without calling a tool: a model call, then all tool
-// calls of its answer. Calls of tools marked Parallel run together, others alone, in the order of the answer;
-// calls that change which tools are visible come last. With [Config.Eager] calls that only read start before the
-// answer is complete. A call that fails becomes a result that the model reads.
+// A run takes steps until the model answers without calling a tool. A step is a model call, then all tool calls of
+// its answer. Calls of tools marked Parallel run together, others alone, in the order of the answer; calls that
+// change which tools are visible come last. A call that fails becomes a result that the model reads.
+// [Config.Eager] starts calls earlier, and [Config.Background] lets long calls continue while the model works.
 //
-// # Approval
+// # Questions
 //
-// The permission engine may ask for the user's decision. The run then emits an [*event.Approval] for each
-// such call and ends, waiting. [State.Pending] lists the open questions. The run continues, in this process or
-// in another one that loads the State, when it gets the answers:
+// The permission engine may ask for the user's decision. The run then emits an [*event.Approval] for each such call
+// and ends, waiting. It continues, in this process or in another one that loads the State, when it gets the answers:
 //
 //	for _, ev := range st.Pending() {
 //		if q, ok := ev.(*event.Approval); ok {
@@ -33,39 +31,23 @@
 //	reply, err = a.Reply(ctx, &st, answers...)
 //
 // Calls of tools that the host runs itself wait in the same way, with an [*event.External], for an [event.Result].
-//
-// A tool may ask the user a question while it runs, as MCP servers do, or ask the model: the run
-// implements [host.Host] for its calls. [Config.Elicit] answers such questions, only within the run.
+// Questions that a running tool asks the user, as MCP servers do, are answered by [Config.Elicit] within the run.
 //
 // # Several agents
 //
 // [AsTool] gives a task to another agent, which has its own conversation and returns an answer.
 // [Handoff] lets another agent continue this conversation.
 //
-// # Calls in the background
-//
-// With [Config.Background] a call that takes long does not delay the others. Its result then says that it
-// continues, under the id of the call; the model gets the real result before a later model call, in a message from
-// the program. With the tool background the model can look at such a call, wait for it, or stop it.
-//
-// A run does not end before these calls have. If the model answers while some still run, the run
-// waits for the next one to end and calls the model again, with its result. If approval is needed, it
-// emits the question, waits for all calls, and ends. So each call delays the end by [Config.ToolTimeout] at
-// most. They are stopped when the run is cancelled or fails, and at [Limits.Time]. Calls that a crash interrupts
-// are not made again: the model reads that their outcome is unknown. Sub-agents and calls that change
-// which tools are visible never run in the background.
-//
 // # Guarantees
 //
-// However a run ends, by an answer, a question, a limit, an error, a cancelled context or a consumer
-// that stops ranging, the State is consistent: every tool call has exactly one result, in call order, before
-// the next model call ([CheckHistory] checks it); everything that was emitted was saved first; every goroutine
-// has ended. Only one run at a time may use a State; a second one gets [ErrBusy].
+// However a run ends, by an answer, a question, a limit, an error, a cancelled context or a consumer that stops
+// ranging, the State is consistent: every tool call has exactly one result, in call order, before the next model
+// call ([CheckHistory]); everything that was emitted was saved first; every goroutine has ended. Only one run at a
+// time may use a State; a second one gets [ErrBusy].
 //
-// That a call starts is saved before it starts, on disk with [Config.Save]. If a program is stopped
-// in the middle of a call, the next run does not make it again: its result says that it is unknown
-// whether it had an effect. Only if a tool declares its calls idempotent
-// ([tool.IdempotentChecker]) is such a call made once more, with the same idempotency key.
+// The start of a call is saved before the call starts, on disk with [Config.Save]. If a program is stopped in the
+// middle of a call, the next run does not make it again: its result says that it is unknown whether it had an
+// effect. Only if its tool declares it idempotent ([tool.IdempotentChecker]) is it made once more, with the same key.
 //
 // # Trust
 //
@@ -188,9 +170,15 @@ type Config struct {
 	// sub-agent that shares a limit of tool calls, or while others run in the background.
 	Eager bool
 
-	// Background is how long a tool call may keep the model waiting; 0 means until it ends. A call that
-	// takes longer continues in the background, if its tool is marked Parallel or agrees
-	// ([tool.Backgrounder]), at most MaxParallel of them at a time. See the package doc.
+	// Background is how long a tool call may keep the model waiting; 0 means until it ends. A call that takes
+	// longer continues in the background, if its tool is marked Parallel or agrees ([tool.Backgrounder]), at most
+	// MaxParallel of them at a time. Its result then says that it continues; the model gets the real result before
+	// a later model call, in a message from the program. With the tool background the model can look at such a
+	// call, wait for it, or stop it. Sub-agents and calls that change which tools are visible are never moved.
+	//
+	// A run ends only after these calls, so each delays the end by ToolTimeout at most. If the model answers
+	// while some still run, the run waits for the next one to end and calls the model again, with its result. They
+	// are stopped when the run is cancelled or fails, and at Limits.Time. After a crash they are not made again.
 	Background time.Duration
 
 	Window Window // how the conversation is kept within the window
@@ -216,7 +204,7 @@ type Agent struct {
 	cfg Config
 	levels
 	background tool.Tool // see Config.Background; may be nil
-	parent     *nest     // of the run that this agent works for; may be nil
+	parent     *subLink  // of the run that this agent works for; may be nil
 }
 
 // minKey is the minimum size of [Config].Key in bytes; 128 bits cannot be guessed.
@@ -409,7 +397,7 @@ func compose(cfg *Config) levels {
 			l.tools = append(l.tools, m.Tool)
 		}
 	}
-	late, ok := model.As[model.Revealer](l.model)
-	l.reveals = ok && late.Reveals()
+	revealer, ok := model.As[model.Revealer](l.model)
+	l.reveals = ok && revealer.Reveals()
 	return l
 }

@@ -138,9 +138,9 @@ func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 // shown may be outdated.
 func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r.cfg.Now()) }
 
-// due returns the last moment at which a question, of this run or of a sub-agent, may be answered;
+// answerDeadline returns the last moment at which a question, of this run or of a sub-agent, may be answered;
 // the zero time if it does not expire. It fails if the question is no longer open.
-func (r *run) due(call string) (time.Time, error) {
+func (r *run) answerDeadline(call string) (time.Time, error) {
 	r, id, err := r.locate(call)
 	if err != nil {
 		return time.Time{}, err
@@ -152,8 +152,8 @@ func (r *run) due(call string) (time.Time, error) {
 }
 
 func (r *run) tooLate(call string) bool {
-	due, err := r.due(call)
-	return err != nil || !due.IsZero() && r.cfg.Now().After(due)
+	deadline, err := r.answerDeadline(call)
+	return err != nil || !deadline.IsZero() && r.cfg.Now().After(deadline)
 }
 
 // checkResult checks a result from the host, which enters the history unchanged.
@@ -233,7 +233,7 @@ func (r *run) applyAnswer(in Input) error {
 	if given.Failed {
 		res.Outcome = message.OutcomeError
 	}
-	return r.finish(c, res)
+	return r.recordResult(c, res)
 }
 
 // addUserMessage adds a user's message. No call waits for an answer, since checkInputs would have rejected the

@@ -67,28 +67,28 @@ func (r *run) ask(hint string) error {
 func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
 	// An error that is not a model.Error is a bug, which another try would hide.
 	e, ok := errors.AsType[*model.Error](failure)
-	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
+	answer := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
 		HasBlocks: len(mc.msg.Blocks) > 0, HasText: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
-	re := q.React(shown)
+	reaction := q.React(answer)
 	switch {
-	case re.Fix:
+	case reaction.Fix:
 		return false, r.fixRefused(v, failure)
-	case failure == nil && !shown.Empty:
+	case failure == nil && !answer.Empty:
 		return true, r.accept(mc)
-	case re.Discard:
+	case reaction.Discard:
 		r.emit(&event.Discard{Message: mc.msg.ID, Error: failure.Error()})
-	case re.KeepText:
+	case reaction.KeepText:
 		err = r.keepText(mc.msg, finishCutOff)
 	}
 	switch {
 	case err != nil:
 		return true, err
-	case !re.Again && failure == nil:
+	case !reaction.Again && failure == nil:
 		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), mc.reason())
-	case !re.Again:
+	case !reaction.Again:
 		return true, failure
-	case re.Hint != "":
-		err = r.hint(re.Hint)
+	case reaction.Hint != "":
+		err = r.hint(reaction.Hint)
 	}
 	return false, err
 }
@@ -168,11 +168,11 @@ func (r *run) addTools(req *model.Request, v *toolkit.View) {
 // system joins the agent's instructions and the toolkit's prompt. Neither changes from step
 // to step, unless a Middleware.Instructions changes its result.
 func (r *run) system(prompt string) string {
-	own := r.a.instructions(r.ctx)
-	if own == "" || prompt == "" {
-		return own + prompt
+	instructions := r.a.instructions(r.ctx)
+	if instructions == "" || prompt == "" {
+		return instructions + prompt
 	}
-	return own + "\n\n" + prompt
+	return instructions + "\n\n" + prompt
 }
 
 func (r *run) newAnswer() *message.Message {
@@ -208,7 +208,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
-	own, m, inbox := r.a.model, r.retrying(), &r.inbox
+	original, m, inbox := r.a.model, r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Call the iterator instead of ranging over it: a loop body would take four more allocations.
 		m.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
@@ -221,7 +221,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 			case ch == nil:
 				return true
 			case mc.finished:
-				mc.err = fmt.Errorf("the model (%T %s) yielded a %T after its Finish, which must be the last chunk of an answer", own, modelName(own), ch)
+				mc.err = fmt.Errorf("the model (%T %s) yielded a %T after its Finish, which must be the last chunk of an answer", original, modelName(original), ch)
 				return false
 			}
 			_, mc.finished = ch.(*model.Finish)
@@ -230,12 +230,12 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	})
 	r.await(&mc.flight)
 	mc.complete()
-	if mc.why() != nil || r.ctx.Err() != nil {
+	if mc.cancelCause() != nil || r.ctx.Err() != nil {
 		r.unanswered = mc.err // reported in addition to what ends the run
 	}
 	switch {
-	case mc.why() != nil && mc.finish == nil:
-		return mc.why()
+	case mc.cancelCause() != nil && mc.finish == nil:
+		return mc.cancelCause()
 	case mc.err != nil:
 		return mc.err
 	case r.consumer.stopped:
@@ -255,15 +255,15 @@ func (r *run) retrying() model.Model {
 		return r.dialog.model
 	}
 	retry, inbox, owner := r.cfg.Retry, &r.inbox, &flight{stage: committed} // not in r.flights: belongs to the run
-	own := retry.OnRetry
+	onRetry := retry.OnRetry
 	retry.OnRetry = func(try int, wait time.Duration, err error) {
 		// An error means that the run has ended.
 		_ = inbox.ask(owner, func() error {
 			r.emit(&event.Retry{Attempt: try, Wait: wait, Error: err.Error()})
 			return nil
 		})
-		if own != nil {
-			own(try, wait, err)
+		if onRetry != nil {
+			onRetry(try, wait, err)
 		}
 	}
 	r.dialog.model = middleware.Retry(r.a.model, retry)

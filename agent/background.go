@@ -22,9 +22,9 @@ var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
 // backgroundAfter returns the time after which c continues in the background, negative for never.
 //
-// A sub-agent never does: it may ask for approval, and the answer must reach it. Neither does a call
-// that changes what is visible or controls the agent, on which later calls depend. Any other tool
-// that is not marked Parallel runs alone, unless it is a [tool.Backgrounder].
+// A sub-agent never does: it may ask for approval, and the answer must reach it. Neither does a call on which later
+// calls depend: one that changes which tools are visible or controls the agent, or one that is not marked Parallel,
+// unless its tool is a [tool.Backgrounder].
 func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 	_, nested := tool.As[*subagent](t)
 	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control || nested {
@@ -63,7 +63,7 @@ func (r *run) backgroundFlight(id string) *toolCall {
 
 // recordBackground keeps the result of a background call for the conversation, and emits it with the next save.
 func (r *run) recordBackground(a *backgroundCall, res *message.ToolResult) {
-	a.Result = r.tidy(a.ID, a.Tool, res)
+	a.Result = r.cleanResult(a.ID, a.Tool, res)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
 
@@ -167,11 +167,11 @@ type backgroundIn struct {
 }
 
 func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
-	own := callIn(ctx)
-	if own == nil {
+	self := callIn(ctx)
+	if self == nil {
 		return "", fmt.Errorf("there is no call %q in the background", in.Call)
 	}
-	text, done, err := own.look(in)
+	text, done, err := self.manage(in)
 	if err != nil || in.Action != "wait" {
 		return text, err
 	}
@@ -183,12 +183,12 @@ func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	text, _, err = own.look(in)
+	text, _, err = self.manage(in)
 	return text, err
 }
 
-// look returns the state of another call as text for the model, or stops that call. done is closed when it has ended.
-func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, err error) {
+// manage stops another call, or returns its state as text for the model. done is closed when that call has ended.
+func (tc *toolCall) manage(in backgroundIn) (text string, done <-chan struct{}, err error) {
 	var other *toolCall
 	err = tc.run.inbox.ask(&tc.flight, func() error {
 		if other = tc.run.backgroundFlight(in.Call); other == nil {

@@ -70,7 +70,7 @@ func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == fin
 func (r *run) judge(c *openCall) error {
 	t, err := r.tool(c)
 	if err != nil { // the list of tools has changed
-		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
@@ -79,7 +79,7 @@ func (r *run) judge(c *openCall) error {
 	case permission.Allow:
 		return nil
 	case permission.Deny:
-		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, denial.Denied(c.Tool, d.Reason)))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeDenied, denial.Denied(c.Tool, d.Reason)))
 	}
 	if r.timeIsUp() { // do not ask about a call that would not start
 		return r.notStarted(c)
@@ -87,7 +87,7 @@ func (r *run) judge(c *openCall) error {
 	// The preview is saved with the question, as it is what the user decides about.
 	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
 	if err != nil { // do not ask about a call that would fail
-		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	if r.isCovered(p, pc, c) {
 		c.Status = decide.Covered
@@ -108,9 +108,9 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 	return r.a.judge(r.stateful(r.ctx), p, pc)
 }
 
-// judgeAnew returns a function that judges a call whose arguments middleware has changed, by the current policy.
+// judgeChanged returns a function that judges a call whose arguments middleware has changed, by the current policy.
 // It is called on the call's goroutine. It asks no question: the user has approved other arguments.
-func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
+func (r *run) judgeChanged() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 		d := judge(ctx, p, tool.PermissionCall(t, c.Input))
@@ -192,10 +192,10 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	}
 	ctx, uq := r.ctx, new(userQuestion)
 	uq.task, uq.stage = uq, committed
-	if due, _ := r.due(q.Call); due.IsZero() {
+	if deadline, _ := r.answerDeadline(q.Call); deadline.IsZero() {
 		ctx, uq.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, uq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer at due itself is accepted
+		ctx, uq.cancel = context.WithTimeout(ctx, deadline.Sub(r.cfg.Now())+1) // an answer at the deadline itself is accepted
 	}
 	asking, approve := r.questions.asking, r.cfg.Approve
 	var answer event.Confirm
@@ -269,9 +269,9 @@ func (r *run) idempotencyKey(c *openCall, answer string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// finish saves and emits the result of a call.
-func (r *run) finish(c *openCall, res *message.ToolResult) error {
-	c.End(r.tidy(c.ID, c.Name, res))
+// recordResult saves and emits the result of a call.
+func (r *run) recordResult(c *openCall, res *message.ToolResult) error {
+	c.End(r.cleanResult(c.ID, c.Name, res))
 	// An answer that failed to validate is an error result; the model tries again.
 	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
 		r.final.value = c.Input
@@ -279,8 +279,8 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	return r.store(newToolResult(c))
 }
 
-// tidy prepares res to be stored as the result of a call.
-func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResult {
+// cleanResult prepares res to be stored as the result of a call.
+func (r *run) cleanResult(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
 	return r.clip(res)
 }

@@ -284,7 +284,7 @@ func TestReadResultPicks(t *testing.T) {
 	} {
 		text, err := row.text, error(nil)
 		if row.path != "" {
-			text, err = pointer(text, row.path)
+			text, err = selectJSON(text, row.path)
 		}
 		if err == nil {
 			text, err = pickLines(text, row.lines, row.grep)

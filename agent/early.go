@@ -56,13 +56,12 @@ func (e *earlyCalls) startReady(mc *modelCall) {
 	}
 }
 
-// isWhole reports whether the arguments of c are complete: they are a closed
-// object. An empty object counts only if the model has started another block, since some
-// servers send it before the arguments.
-func (e *earlyCalls) isWhole(c *callIntake, passed bool) bool {
+// isWhole reports whether the arguments of c are complete: they are a closed object. An empty object counts only if
+// the model has started the next block, since some servers send it before the arguments.
+func (e *earlyCalls) isWhole(c *partialCall, nextStarted bool) bool {
 	args := bytes.TrimSpace(c.args)
 	if c.call.Name == "" || !bytes.HasSuffix(args, []byte("}")) || e.checks >= maxChecks ||
-		!passed && len(bytes.Trim(args, "{} \t\r\n")) == 0 {
+		!nextStarted && len(bytes.Trim(args, "{} \t\r\n")) == 0 {
 		return false
 	}
 	e.checks++
@@ -86,8 +85,8 @@ func (e *earlyCalls) isOpen() bool {
 	return e != nil && !e.accepted && len(e.calls) > 0 && e.calls[0].started()
 }
 
-// begin starts a call, and reports whether it did. If a call cannot start the ones after
-// it do not start either: they may depend on its effects.
+// begin starts a call, and reports whether it did. If a call cannot start, the calls after it do not start either:
+// they may depend on its effects.
 func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 	r := e.run
 	c, t := e.open(tc, raw)
@@ -118,8 +117,8 @@ func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Too
 	if info := shownInfo(r.cache.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
 	}
-	own := *tc // tc itself is opened with the complete answer
-	c, repaired := r.openCall(&own, json.RawMessage(raw))
+	clone := *tc // tc itself is opened with the complete answer
+	c, repaired := r.openCall(&clone, json.RawMessage(raw))
 	if c.Status != decide.New || len(repaired) > 0 || c.ChangesGroups || !c.Parallel {
 		return nil, nil
 	}
@@ -156,7 +155,7 @@ func (e *earlyCalls) admits() bool {
 }
 
 // matchEarly connects the early calls with the open calls of the answer.
-func (r *run) matchEarly(calls []callIntake) {
+func (r *run) matchEarly(calls []partialCall) {
 	e := r.early
 	if e == nil {
 		return

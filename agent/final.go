@@ -44,7 +44,7 @@ func (r *run) remind() error {
 // keepFinal keeps only the typed answer of the model's last answer, which lastAnswer requested: no other
 // call may run at a limit, and a stored call needs a result.
 func (r *run) keepFinal(mc *modelCall) error {
-	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.call.Name == finalName })
+	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.call.Name == finalName })
 	if i < 0 {
 		return r.keepText(mc.msg, string(mc.reason()))
 	}

@@ -208,8 +208,8 @@ func (f *flight) cancelWith(cause error) {
 	}
 }
 
-// why returns the cause with which the flight was cancelled, nil if it was not.
-func (f *flight) why() error {
+// cancelCause returns the cause with which the flight was cancelled, nil if it was not.
+func (f *flight) cancelCause() error {
 	if cause := f.cause.Load(); cause != nil {
 		return *cause
 	}
@@ -267,11 +267,11 @@ type toolCall struct {
 	tool    tool.Tool
 	req     tool.Call
 	timeout time.Duration
-	nest    *nest // connects a sub-agent with this run; nil for other tools
+	link    *subLink // to the sub-agent; nil for other tools
 
 	// If it started before the model's answer was complete:
 	raw      string               // the arguments, as the model sent them
-	begun    time.Time            // when it did
+	begun    time.Time            // when it started
 	decision *permission.Decision // nil after it was used
 
 	// If it may run in the background:

@@ -113,10 +113,10 @@ func (r *run) continueWith(next *Agent) {
 // handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to
 // the conversation.
 func (a *Agent) handedTo(path []string) (*Agent, error) {
-	at := a
+	current := a
 	for _, name := range path {
 		var h *handoff
-		tools, listed := at.cfg.Toolkit.Registered()
+		tools, listed := current.cfg.Toolkit.Registered()
 		for _, t := range append(tools, listed...) {
 			if t.Info().Name == name {
 				h, _ = tool.As[*handoff](t)
@@ -126,14 +126,14 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 			return nil, fmt.Errorf("the conversation was handed over by the tools %s, but %s is not a hand-off to another agent; restore it, or start a new conversation",
 				strings.Join(path, ", "), name)
 		}
-		at = h.to
+		current = h.to
 	}
-	if at == a {
+	if current == a {
 		return a, nil
 	}
-	next := *at
+	next := *current
 	if a.parent != nil {
-		next = *at.asSubAgent(a.parent)
+		next = *current.asSubAgent(a.parent)
 	}
 	c := &next.cfg
 	c.Save, c.Key, c.Redact, c.Seams, c.Limits = a.cfg.Save, a.cfg.Key, a.cfg.Redact, a.cfg.Seams, a.cfg.Limits

@@ -127,7 +127,7 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 	return cancelled, nil
 }
 
-// refused returns the error for a sample that is refused.
+// refused returns the error for a sampling request that is refused.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
 }
@@ -186,7 +186,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 // illegal matches characters that are not allowed in tool names.
 var illegal = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
-// sampleCall describes a sample for the permission engine, as a call of a tool of the server named sampling.
+// sampleCall describes a sampling request for the permission engine, as a call of the server's tool "sampling".
 func sampleCall(req host.SampleRequest) *permission.Call {
 	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
 	if err != nil {
@@ -195,8 +195,8 @@ func sampleCall(req host.SampleRequest) *permission.Call {
 	return &permission.Call{Tool: "mcp__" + illegal().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
 }
 
-// admitSample judges a sample and counts it. The error says why it is
-// refused. maxTokens is the limit of the answer.
+// admitSample judges a sampling request and counts it. maxTokens is the limit of the answer. The error says why the
+// request is refused.
 func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
 	if reached := r.limitReached(); reached != "" {
 		return d, 0, refused("%s was reached", reached)

@@ -33,14 +33,14 @@ type modelCall struct {
 
 	idCount int             // of the ids made so far
 	text    strings.Builder // of the last block, while it is text or thinking
-	calls   []callIntake
-	first   [1]callIntake // memory for calls: usually there is one
-	args    [64]byte      // memory for its arguments
+	calls   []partialCall
+	first   [1]partialCall // memory for calls: usually there is one
+	args    [64]byte       // memory for its arguments
 }
 
-// A callIntake is a call that is being received. Its arguments are kept verbatim until
+// A partialCall is a call that is being received. Its arguments are kept verbatim until
 // the answer is complete: a prefix of JSON can be valid by itself.
-type callIntake struct {
+type partialCall struct {
 	index int // of the model
 	call  *message.ToolCall
 	args  []byte
@@ -104,10 +104,10 @@ func (mc *modelCall) add(ch model.Chunk) {
 // addCall adds a piece of a call. Servers may interleave the pieces of several calls,
 // distinguished by index; some leave out ids, or use one twice.
 func (mc *modelCall) addCall(d *model.ToolCallDelta) {
-	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.index == d.Index })
+	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.index == d.Index })
 	if i < 0 {
 		id := d.ID
-		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c callIntake) bool { return nested(id, c.call.ID) }) {
+		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c partialCall) bool { return nested(id, c.call.ID) }) {
 			id = mc.newID()
 		}
 		mc.run.dialog.ids[id] = true
@@ -115,7 +115,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 			mc.calls = mc.first[:0]
 		}
 		i = len(mc.calls)
-		mc.calls = append(mc.calls, callIntake{index: d.Index, call: &message.ToolCall{ID: id}})
+		mc.calls = append(mc.calls, partialCall{index: d.Index, call: &message.ToolCall{ID: id}})
 		mc.start(mc.calls[i].call)
 	}
 	c := &mc.calls[i]

@@ -82,7 +82,7 @@ func (r *run) callsLeft() int {
 // charge counts the cost of the sub-agent that works on c since the last charge. It is saved together with the
 // sub-agent's State, so that after a crash nothing is charged twice or forgotten.
 func (r *run) charge(c *openCall, total decide.Charge) {
-	r.account(total.Since(c.Charged))
+	r.addCost(total.Since(c.Charged))
 	c.Charged = total
 }
 
@@ -94,11 +94,11 @@ func (r *run) spend(m *message.Message) {
 	if r.cfg.Limits.Price != nil {
 		cost.Cost = r.cfg.Limits.Price(m.Model, *m.Usage)
 	}
-	r.account(cost)
+	r.addCost(cost)
 }
 
-// account counts a cost of this agent or of one that works for it.
-func (r *run) account(cost decide.Charge) {
+// addCost counts a cost of this agent or of one that works for it.
+func (r *run) addCost(cost decide.Charge) {
 	r.dialog.usage.Add(cost.Usage)
 	r.st.Usage.Add(cost.Usage)
 	r.st.loop.Spent.Add(cost)

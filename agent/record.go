@@ -34,7 +34,7 @@ type run struct {
 	early    *earlyCalls // calls of the current or last answer; usually nil
 	failed   error       // ends the run
 
-	unanswered error // why the last model call has no answer, if something else ends the run
+	unanswered error // why the last model call has no answer; reported with the reason that ends the run
 
 	cache       requestCache
 	final       *finalAnswer // the requested typed answer, or nil
@@ -137,9 +137,9 @@ func (r *run) release() {
 
 // forget drops the held events with numbers greater than seq.
 func (c *consumer) forget(seq int64) {
-	late := func(ev event.Event) bool { return ev.Head().Seq > seq }
-	c.held = slices.DeleteFunc(c.held, late)
-	c.unsaved = slices.DeleteFunc(c.unsaved, late)
+	isLater := func(ev event.Event) bool { return ev.Head().Seq > seq }
+	c.held = slices.DeleteFunc(c.held, isLater)
+	c.unsaved = slices.DeleteFunc(c.unsaved, isLater)
 }
 
 // prepare appends to list the events to yield for ev, redacted and numbered.
@@ -306,8 +306,8 @@ func (r *run) stateful(ctx context.Context) context.Context {
 	return toolstate.With(ctx, &r.st.Tools)
 }
 
-// A nest connects a sub-agent with its outer run, through the context.
-type nest struct {
+// A subLink connects a sub-agent with its outer run, through the context.
+type subLink struct {
 	state      json.RawMessage // of the sub-agent's conversation; nil for a new one
 	unverified bool            // state comes from a State whose seal was not checked
 	inputs     []Input         // answers for it
@@ -324,7 +324,7 @@ type nest struct {
 }
 
 // isNew reports whether the outer run has yet to emit ev, and records that it will.
-func (n *nest) isNew(ev event.Event) bool {
+func (n *subLink) isNew(ev event.Event) bool {
 	if ev.Head().Seq <= n.seq {
 		return false
 	}
@@ -332,4 +332,4 @@ func (n *nest) isNew(ev event.Event) bool {
 	return true
 }
 
-type nestKey struct{}
+type subLinkKey struct{}

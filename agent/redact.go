@@ -58,15 +58,15 @@ func redacted[T any](r *redact.Redactor, v T) T {
 	if r == nil {
 		return v
 	}
-	if clean, found := search(r, reflect.ValueOf(&v).Elem()); found {
+	if clean, found := redactValue(r, reflect.ValueOf(&v).Elem()); found {
 		return clean.Interface().(T)
 	}
 	return v
 }
 
-// unsearched has the fields, by type, that are not searched: ids and names, which connect calls and results,
-// and the event of a sub-agent, which its own run has searched. All other strings are searched.
-var unsearched = map[reflect.Type][]string{
+// notRedacted has the fields, by type, that keep their text: ids and names, which connect calls and results, and the
+// event of a sub-agent, which its own run has redacted.
+var notRedacted = map[reflect.Type][]string{
 	reflect.TypeFor[event.Header]():       {"Type", "Run"},
 	reflect.TypeFor[event.RunStart]():     {"Session"},
 	reflect.TypeFor[event.ModelStart]():   {"Message", "Model", "Digest"},
@@ -95,9 +95,8 @@ var unsearched = map[reflect.Type][]string{
 	reflect.TypeFor[permission.Rule]():    {"Tool"},
 }
 
-// search returns v without secrets, and whether it had any. Strings of named types are not searched: they are
-// constants.
-func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+// redactValue returns v without secrets, and whether it had any. Strings of named types are constants, and stay.
+func redactValue(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.Type() == reflect.TypeFor[string]() {
@@ -106,34 +105,34 @@ func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found boo
 			}
 		}
 	case reflect.Interface:
-		return search(r, v.Elem())
+		return redactValue(r, v.Elem())
 	case reflect.Pointer:
-		return searchPointer(r, v)
+		return redactPointer(r, v)
 	case reflect.Struct:
-		return searchFields(r, v)
+		return redactFields(r, v)
 	case reflect.Slice:
-		return searchList(r, v)
+		return redactSlice(r, v)
 	case reflect.Map:
-		return searchMap(r, v)
+		return redactMap(r, v)
 	}
 	return v, false
 }
 
-// searchMap also searches the keys. They are sorted, so that of two that become equal the same one is always kept.
-func searchMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+// redactMap also redacts the keys. They are sorted, so that of two that become equal the same one is always kept.
+func redactMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range keys {
-		name, renamed := search(r, key)
-		elem, changed := search(r, v.MapIndex(key))
+		name, renamed := redactValue(r, key)
+		elem, changed := redactValue(r, v.MapIndex(key))
 		clean.SetMapIndex(name, elem)
 		found = found || renamed || changed
 	}
 	return clean, found
 }
 
-func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+func redactPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch x := v.Interface().(type) {
 	case *message.Text: // a fast path: a result may have many thousands
 		if s := r.Text(x.Text); s != x.Text {
@@ -151,7 +150,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 			x.Sub, v, found = clean, reflect.ValueOf(x), true
 		}
 	}
-	elem, changed := search(r, v.Elem())
+	elem, changed := redactValue(r, v.Elem())
 	if !changed {
 		return v, found
 	}
@@ -168,14 +167,14 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 	return elem.Addr(), true
 }
 
-func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+func redactFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	t := v.Type()
-	skip := unsearched[t]
+	skip := notRedacted[t]
 	for i := range t.NumField() {
 		if f := t.Field(i); !f.IsExported() || slices.Contains(skip, f.Name) {
 			continue
 		}
-		field, changed := search(r, v.Field(i))
+		field, changed := redactValue(r, v.Field(i))
 		if changed && !found {
 			clean, found = reflect.New(t).Elem(), true
 			clean.Set(v)
@@ -187,7 +186,7 @@ func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fou
 	return clean, found
 }
 
-func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+func redactSlice(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch list := v.Interface().(type) {
 	case json.RawMessage:
 		if !json.Valid(list) { // escape sequences in invalid JSON are ambiguous
@@ -207,7 +206,7 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 		found = redactAcross(r, blocks)
 	}
 	for i := range v.Len() {
-		if elem, changed := search(r, clean.Index(i)); changed {
+		if elem, changed := redactValue(r, clean.Index(i)); changed {
 			clean.Index(i).Set(elem)
 			found = true
 		}

@@ -311,7 +311,7 @@ func TestUnsearchedStrings(t *testing.T) {
 		kept(reflect.ValueOf(redacted(r, v)).Elem(), "", left)
 	}
 	want := map[string]bool{}
-	for of, fields := range unsearched {
+	for of, fields := range notRedacted {
 		for _, f := range fields {
 			want[of.String()+"."+f] = true
 		}

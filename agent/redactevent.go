@@ -17,14 +17,14 @@ type eventRedactor struct {
 	held []*heldText // the texts that are being streamed, in the order in which they began
 }
 
-// heldText is a text that arrives in deltas. Its end is not shown as long as it could be the beginning of
-// a secret. Arguments are held back completely: an escape sequence of JSON can hide any letter until the
-// whole string has arrived.
+// heldText is a text that arrives in deltas. Its end is held back as long as it could be the beginning of a secret.
+// Arguments are held back completely: an escape sequence of JSON can hide any letter until the whole string has
+// arrived.
 type heldText struct {
-	key   textKey
-	text  *redact.Stream
-	args  json.RawMessage
-	delta func(text string) event.Event // a delta
+	key      textKey
+	text     *redact.Stream
+	args     json.RawMessage
+	newDelta func(text string) event.Event
 }
 
 // A textKey names a text by the type of its deltas and the id in them. The model streams one text at a
@@ -38,10 +38,10 @@ type textKey struct {
 
 func (k textKey) isArgs() bool { return k.kind == event.TypeOf((*event.ToolCallDelta)(nil)) }
 
-func ofModel(k textKey) bool { return k.kind != event.TypeOf((*event.ToolDelta)(nil)) }
+func isModelText(k textKey) bool { return k.kind != event.TypeOf((*event.ToolDelta)(nil)) }
 
-func ofCall(call string) func(textKey) bool {
-	return func(k textKey) bool { return !ofModel(k) && k.id == call }
+func isTextOf(call string) func(textKey) bool {
+	return func(k textKey) bool { return !isModelText(k) && k.id == call }
 }
 
 // redact returns the events to emit in place of ev: none while a delta could be the beginning of a secret,
@@ -72,22 +72,22 @@ func (c *eventRedactor) redact(ev event.Event) []event.Event {
 			return &event.ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})...)
 	case *event.ToolResult:
-		return append(c.flush(ofCall(ev.Call)), redacted(c.r, ev))
+		return append(c.flush(isTextOf(ev.Call)), redacted(c.r, ev))
 	case *event.Elicitation, *event.Sampling: // they come from a call, and the model may be in the middle of a secret
 		return []event.Event{redacted(c.r, ev)}
 	case *event.Background: // no more deltas of the call follow, and what is held back may be half a secret
-		c.flush(ofCall(ev.Call))
+		c.flush(isTextOf(ev.Call))
 	case *event.Discard: // the deltas are discarded, and what is held back of them too
-		c.flush(ofModel)
+		c.flush(isModelText)
 	}
-	return append(c.flush(ofModel), redacted(c.r, ev))
+	return append(c.flush(isModelText), redacted(c.r, ev))
 }
 
 // delta adds a piece to a text and returns what can be shown now.
 func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) event.Event) []event.Event {
 	var out []event.Event
-	if ofModel(key) { // any other text of the model has ended
-		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(key.isArgs() && k.isArgs()) })
+	if isModelText(key) { // any other text of the model has ended
+		out = c.flush(func(k textKey) bool { return isModelText(k) && k != key && !(key.isArgs() && k.isArgs()) })
 	}
 	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
@@ -98,7 +98,7 @@ func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) ev
 		}
 	}
 	h := c.held[i]
-	h.delta = newDelta // the name of a call may arrive later
+	h.newDelta = newDelta // the name of a call may arrive later
 	if key.isArgs() {
 		h.args = append(h.args, text...)
 	} else if shown := h.text.Write(text); shown != "" {
@@ -120,7 +120,7 @@ func (c *eventRedactor) flush(which func(textKey) bool) []event.Event {
 			rest = string(redacted(c.r, h.args))
 		}
 		if rest != "" {
-			out = append(out, h.delta(rest))
+			out = append(out, h.newDelta(rest))
 		}
 		return true
 	})

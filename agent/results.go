@@ -135,7 +135,7 @@ func ReadResult(kept Results) (tool.Tool, error) {
 				return "", err
 			}
 			if in.Path != "" {
-				if text, err = pointer(text, in.Path); err != nil {
+				if text, err = selectJSON(text, in.Path); err != nil {
 					return "", err
 				}
 			}
@@ -198,9 +198,9 @@ func lineRange(s string, n int) (from, to int, err error) {
 	return from, min(to, n), nil
 }
 
-// pointer returns the part of a JSON text that an RFC 6901 pointer selects. It is indented by one space, so
+// selectJSON returns the part of a JSON text that an RFC 6901 pointer selects. It is indented by one space, so
 // that lines and grep work on it too.
-func pointer(text, path string) (string, error) {
+func selectJSON(text, path string) (string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber() // so that numbers stay unchanged
 	var v any

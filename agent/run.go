@@ -187,7 +187,7 @@ func (r *run) recoverCalls() error {
 		}
 		err := error(nil)
 		if c.Recover(found) {
-			c.Result = r.tidy(c.ID, c.Name, c.Result)
+			c.Result = r.cleanResult(c.ID, c.Name, c.Result)
 			err = r.store(newToolResult(c))
 		} else {
 			err = r.reopen(c)
@@ -203,7 +203,7 @@ func (r *run) recoverCalls() error {
 // reported when the call is judged.
 func (r *run) reopen(c *openCall) error {
 	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
-		return r.finish(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
 	}
 	v, err := r.currentView()
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *run) reopen(c *openCall) error {
 	}
 	args, err := tool.Arguments(t, c.Input)
 	if err != nil {
-		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	c.Input, c.Parallel, c.ChangesGroups = args.JSON, t.Info().Parallel, v.ChangesGroups(c.Tool)
 	return nil

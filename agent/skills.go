@@ -59,7 +59,7 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	return d
 }
 
-// skillRules returns the rules that skills ask for. A rule that cannot be parsed is ignored.
+// skillRules returns the allowed-tools of skills as rules. One that cannot be parsed is ignored.
 func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 	var rules []permission.Rule
 	for _, o := range opened {

@@ -122,9 +122,9 @@ func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (st
 // returns for f. A sub-agent that has to wait returns no chunk but stores its state: the call stays open,
 // and runs again with that state when there are answers.
 func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
-	n, nested := ctx.Value(nestKey{}).(*nest)
+	n, nested := ctx.Value(subLinkKey{}).(*subLink)
 	if !nested {
-		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
+		n = &subLink{do: func(func(*run, *openCall) error) error { return nil }}
 	}
 	// Its conversation belongs to this call only; nothing of it is kept except the answer.
 	var st State
@@ -136,7 +136,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answe
 	}
 	st.loop.SetUnverified(n.unverified)
 	sub := a.asSubAgent(n)
-	end, err := sub.follow(ctx, &st, f, inputs)
+	end, err := sub.runSub(ctx, &st, f, inputs)
 	if errors.Is(err, ErrExpired) { // the answers came too late: it asks again
 		if err = n.do(func(outer *run, _ *openCall) error {
 			for _, in := range inputs {
@@ -144,7 +144,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answe
 			}
 			return nil
 		}); err == nil {
-			end, err = sub.follow(ctx, &st, f, nil)
+			end, err = sub.runSub(ctx, &st, f, nil)
 		}
 	}
 	switch {
@@ -166,10 +166,10 @@ func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answe
 	}
 }
 
-// follow runs a sub-agent, passes its events to the outer run, and returns the End.
-func (a *Agent) follow(ctx context.Context, st *State, f *finalAnswer, inputs []Input) (*event.End, error) {
+// runSub runs a sub-agent, passes its events to the outer run, and returns the End.
+func (a *Agent) runSub(ctx context.Context, st *State, f *finalAnswer, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
-		for ev, err := range a.start(context.WithValue(ctx, nestKey{}, nil), st, f, inputs) {
+		for ev, err := range a.start(context.WithValue(ctx, subLinkKey{}, nil), st, f, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
 					if a.parent.isNew(ev) {
@@ -185,18 +185,17 @@ func (a *Agent) follow(ctx context.Context, st *State, f *finalAnswer, inputs []
 	})
 }
 
-// asSubAgent returns a copy of the agent that runs for a call of another run: it does nothing that the outer run's policy does not
-// allow, and has no store of its own. Its saves go into the outer State, so that one file contains both at
-// the same moment.
-func (a *Agent) asSubAgent(n *nest) *Agent {
+// asSubAgent returns a copy of the agent that runs for a call of another run: it does nothing that the outer run's
+// policy does not allow, and its saves go into the outer State, so that one file contains both at the same moment.
+func (a *Agent) asSubAgent(n *subLink) *Agent {
 	sub := *a
 	sub.parent = n
 	if n.judge != nil {
-		own := a.judge
+		judge := a.judge
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			mine, outer := own(ctx, p, c), n.judge(ctx, nil, c)
-			d := permission.Stricter(c, mine, outer)
-			if d.Behavior != permission.Allow && d.Reason != mine.Reason {
+			inner, outer := judge(ctx, p, c), n.judge(ctx, nil, c)
+			d := permission.Stricter(c, inner, outer)
+			if d.Behavior != permission.Allow && d.Reason != inner.Reason {
 				d.Reason = "the calling agent's policy: " + d.Reason
 			}
 			return d
@@ -244,12 +243,12 @@ func describePending(st *State) string {
 	return strings.Join(calls, "; ")
 }
 
-// nestFor returns what a sub-agent that works on a call needs.
-func (r *run) nestFor(tc *toolCall) *nest {
+// subLinkFor returns what a sub-agent that works on a call needs.
+func (r *run) subLinkFor(tc *toolCall) *subLink {
 	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
-	return &nest{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
+	return &subLink{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
 		do: func(fn func(*run, *openCall) error) error {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 		},

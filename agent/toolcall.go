@@ -21,7 +21,7 @@ import (
 // an outer run, its id is the outer call's id and its own, joined with a slash.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
-		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeAnew()}}
+		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeChanged()}}
 	tc.task = tc
 	if tc.parent != nil {
 		tc.id = tc.parent.id + "/" + c.ID
@@ -30,7 +30,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 		tc.req.Key = r.idempotencyKey(c, answer)
 	}
 	if _, nested := tool.As[*subagent](t); nested {
-		tc.timeout, tc.nest = -1, r.nestFor(tc)
+		tc.timeout, tc.link = -1, r.subLinkFor(tc)
 	}
 	return tc
 }
@@ -47,12 +47,12 @@ func (r *run) startToolCall(tc *toolCall) {
 	}
 	release := func() {}
 	if tc.backgroundAfter >= 0 {
-		release = tc.outlive(step, r.runCtx)
+		release = tc.cancelWithRun(step, r.runCtx)
 		tc.done, tc.redactor = make(chan struct{}), r.cfg.Redact.Stream()
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
-	if tc.nest != nil {
-		ctx = context.WithValue(ctx, nestKey{}, tc.nest)
+	if tc.link != nil {
+		ctx = context.WithValue(ctx, subLinkKey{}, tc.link)
 	}
 	tools := r.a.tools
 	r.launch(&tc.flight, func() {
@@ -61,9 +61,9 @@ func (r *run) startToolCall(tc *toolCall) {
 	})
 }
 
-// outlive cancels the call when the run ends. Until tc.unbind is called it also cancels the call when the step ends:
+// cancelWithRun cancels the call when the run ends. Until tc.unbind is called it also cancels the call when the step ends:
 // a call in the background runs longer than its step.
-func (tc *toolCall) outlive(step, run context.Context) (release func()) {
+func (tc *toolCall) cancelWithRun(step, run context.Context) (release func()) {
 	unbind := context.AfterFunc(step, func() { tc.cancelWith(context.Cause(step)) })
 	unbindRun := context.AfterFunc(run, func() { tc.cancelWith(context.Cause(run)) })
 	tc.unbind = unbind
@@ -108,7 +108,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
 	outcome := message.Outcome("")
-	switch cause := tc.why(); {
+	switch cause := tc.cancelCause(); {
 	case failure == nil:
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
@@ -194,11 +194,11 @@ func (tc *toolCall) onEnd(r *run) error {
 	switch {
 	case tc.background:
 		return nil
-	case tc.nest != nil && tc.nest.waits:
+	case tc.link != nil && tc.link.waits:
 		tc.call.Status = decide.Nested
 		return r.save()
 	}
-	return join(tc.err, r.finish(tc.call, tc.res))
+	return join(tc.err, r.recordResult(tc.call, tc.res))
 }
 
 // deltaOf returns the event for a chunk, nil if it has nothing to show. The bytes of images and files are
@@ -256,7 +256,7 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	}
 	t, err := r.tool(c)
 	if err != nil {
-		return nil, r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return nil, r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	if t.Info().External {
 		c.Status = decide.External
@@ -282,7 +282,7 @@ func (r *run) notStarted(c *openCall) error {
 	if c.Sub != nil {
 		text = "The agent was stopped: "
 	}
-	return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
+	return r.recordResult(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
 }
 
 // startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next

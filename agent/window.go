@@ -78,7 +78,7 @@ func (r *run) fixRefused(v *toolkit.View, refusal error) error {
 func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, err error) {
 	g, old := r.gauge(), r.st.Messages
 	size := g.Count(old).Tokens
-	g.Left(fixed + size)
+	g.Compacted(fixed + size)
 	keep := g.Share(r.cfg.Window.Keep)
 	from := window.KeepFrom(old, keep)
 	ev := new(event.Compaction)
@@ -93,7 +93,7 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 		return false, nil
 	}
 	err = r.rewrite(fixed, msgs, ev)
-	g.Left(fixed + after)
+	g.Compacted(fixed + after)
 	return true, err
 }
 

@@ -120,9 +120,9 @@ func (s *State) nextCall(running, parallel int) Effect {
 func Ready(open []*Call) []*Call {
 	var batch []*Call
 	waiting := false // a call before this one has not ended
-	for _, late := range []bool{false, true} {
+	for _, changesGroups := range []bool{false, true} {
 		for i, c := range open {
-			if c.ChangesGroups != late || c.Status == Done {
+			if c.ChangesGroups != changesGroups || c.Status == Done {
 				continue
 			}
 			alone := !c.Parallel || c.ChangesGroups

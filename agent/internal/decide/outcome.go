@@ -113,10 +113,9 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	return permission.Deny
 }
 
-// mayRun reports whether the user's approval answers the question of the decision. The call is asked about
-// again if it has become dangerous since, by an edit or by the effect of an earlier call, or if it is
-// dangerous for another reason than the user was shown, if it would do something else, or if it would no
-// longer run in a sandbox, or leave it although only an unsealed State says that the user agreed.
+// mayRun reports whether the user's approval answers the question of the decision. It does not if the call is now
+// dangerous for a reason that the user was not shown, would do something else, would no longer run in a sandbox, or
+// would leave the sandbox although only an unsealed State says that the user agreed.
 func (c *Call) mayRun(d permission.Decision) bool {
 	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
 		return false
@@ -169,8 +168,8 @@ func (s *State) Refuse(c *Call, text string) {
 	c.end(message.OutcomeDenied, text)
 }
 
-// uncover makes all calls that wait for the answer to a similar call be judged again: a rule of that answer
-// may allow them, and if none does, each is asked about by itself.
+// uncover makes the calls that wait for the answer to a similar call be judged again: a rule of that answer may
+// allow them; otherwise the user is asked about each.
 func (s *State) uncover() {
 	for _, c := range s.Open {
 		if c.Status == Covered {
@@ -221,7 +220,7 @@ func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
 
-// Report removes the calls that have ended in the background, and returns them, so that their results are added to the conversation.
+// Report removes and returns the background calls that have ended, so that the caller adds their results to the conversation.
 func (s *State) Report() []*BackgroundCall {
 	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
 	if len(ended) > 0 {

@@ -76,7 +76,7 @@ func (q *Question) Answers() int { return q.answers }
 func FullAnswer(msgs []*message.Message) *message.Message {
 	last := len(msgs) - 1
 	m := msgs[last]
-	for ; last >= 2 && isCutOff(msgs[last-1]) && msgs[last-2].Role == message.RoleAssistant; last -= 2 {
+	for ; last >= 2 && isCutOffHint(msgs[last-1]) && msgs[last-2].Role == message.RoleAssistant; last -= 2 {
 		cp := *m
 		cp.Blocks = joined(msgs[last-2].Blocks, m.Blocks)
 		m = &cp
@@ -97,8 +97,8 @@ func AnswerOf(msgs []*message.Message) *message.Message {
 	return nil
 }
 
-// isCutOff reports whether m is the hint that follows an answer that broke off.
-func isCutOff(m *message.Message) bool {
+// isCutOffHint reports whether m is the hint that follows an answer that broke off.
+func isCutOffHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
 		return false
 	}

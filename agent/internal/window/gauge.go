@@ -16,9 +16,9 @@ type Gauge struct {
 	// Ratio is the ratio of the tokens that the server reports to our estimate; 0 if unknown. See [Ratio].
 	Ratio float64
 
-	refused int // size of the smallest request that a server found too long; 0 if there is none
-	left    int // size after the last compaction; 0 if there was none
-	tally   Tally
+	refused   int // size of the smallest request that a server found too long; 0 if there is none
+	compacted int // size after the last compaction; 0 if there was none
+	tally     Tally
 }
 
 // A Tally is the size of a conversation.
@@ -41,11 +41,11 @@ func (g *Gauge) Count(msgs []*message.Message) Tally {
 }
 
 // Rewritten makes the next Count start again.
-func (g *Gauge) Rewritten() { g.tally, g.left = Tally{}, 0 }
+func (g *Gauge) Rewritten() { g.tally, g.compacted = Tally{}, 0 }
 
-// Left records the size of a request after a compaction, system prompt and tools included; its full size
+// Compacted records the size of a request after a compaction, system prompt and tools included; its full size
 // if nothing was gained.
-func (g *Gauge) Left(size int) { g.left = size }
+func (g *Gauge) Compacted(size int) { g.compacted = size }
 
 // Refuse records that a server found a request of the given size too long, which is
 // more reliable than any estimate.
@@ -73,8 +73,8 @@ func (g *Gauge) Share(share float64) int { return int(share * float64(g.room()))
 // Due reports whether a request, of which a part is fixed, should be shortened: it fills too much of the window,
 // and at least a tenth would be gained, judging by what the last compaction left and by the budget.
 func (g *Gauge) Due(fixed, messages int) bool {
-	size, left := fixed+messages, max(g.left, fixed+g.Budget(fixed))
-	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*left
+	size, after := fixed+messages, max(g.compacted, fixed+g.Budget(fixed))
+	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*after
 }
 
 // Budget returns the size that the messages may have after a compaction, next to a fixed part of the request: well

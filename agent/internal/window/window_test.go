@@ -107,9 +107,9 @@ func TestGauge(t *testing.T) {
 		{"the server counts less", func(g *window.Gauge) { g.Ratio = 0.5 }, 15_999, false, 12_000},
 		{"it refused less", func(g *window.Gauge) { g.Refuse(5000) }, 4000, true, 3000},
 		{"it refused more later", func(g *window.Gauge) { g.Refuse(5000); g.Refuse(6000) }, 4000, true, 3000},
-		{"hardly grown since", func(g *window.Gauge) { g.Left(7500) }, 8000, false, 6000},
-		{"grown since", func(g *window.Gauge) { g.Left(7500) }, 8400, true, 6000},
-		{"no use", func(g *window.Gauge) { g.Left(8100) }, 8200, false, 6000},
+		{"hardly grown since", func(g *window.Gauge) { g.Compacted(7500) }, 8000, false, 6000},
+		{"grown since", func(g *window.Gauge) { g.Compacted(7500) }, 8400, true, 6000},
+		{"no use", func(g *window.Gauge) { g.Compacted(8100) }, 8200, false, 6000},
 	} {
 		g := fresh()
 		row.set(g)
