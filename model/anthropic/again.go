@@ -16,9 +16,9 @@ import (
 // later requests leave it out.
 type refusals struct {
 	inlineTools  atomic.Bool         // tools that are added in the conversation
-	forcedChoice atomic.Bool         // a choice that a tool must be called; the current models decide themselves
+	forcedChoice atomic.Bool         // a choice that requires a call of a tool
 	thinkingOff  atomic.Bool         // thinking that is turned off for a request, although the configuration turns it on
-	lost         provider.MessageSet // messages whose thinking it does not accept
+	thinking     provider.MessageSet // the thinking of these messages
 }
 
 // learn records which feature of a failed request the server has refused, and reports whether the request can be
@@ -28,9 +28,9 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	if !ok || e.Status != http.StatusBadRequest {
 		return false
 	}
-	words := strings.ToLower(e.Message)
-	has := func(any ...string) bool {
-		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(words, s) })
+	text := strings.ToLower(e.Message)
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
 	case b.inlineTools && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
@@ -40,19 +40,19 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	case b.thinkingOff && has("thinking") && has("disabled"):
 		return r.thinkingOff.CompareAndSwap(false, true)
 	case has("thinking") && has("signature", "cannot be modified", "bound to a different"):
-		return r.lose(msgs)
+		return r.dropThinking(msgs)
 	}
 	return false
 }
 
-// lose marks the answers in msgs, so that they are sent without their thinking from now on. It returns false if all
-// of them were marked already.
-func (r *refusals) lose(msgs []*message.Message) bool {
-	lost := false
+// dropThinking marks the answers in msgs, so that they are sent without their thinking from now on. It returns false if
+// all of them were marked already.
+func (r *refusals) dropThinking(msgs []*message.Message) bool {
+	changed := false
 	for _, m := range msgs {
 		if m.Role == message.RoleAssistant && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, ok := b.(*message.Thinking); return ok }) {
-			lost = r.lost.Add(m) || lost
+			changed = r.thinking.Add(m) || changed
 		}
 	}
-	return lost
+	return changed
 }

@@ -29,7 +29,7 @@ type answer struct {
 
 	id, model string
 	usage     usage
-	before    message.Usage // of the requests that this one continues
+	earlier   message.Usage // of the requests that this one continues
 	reason    string        // the server's stop reason; empty until it is sent
 	done      bool          // the server has sent message_stop
 	stopped   bool          // the consumer has stopped reading
@@ -197,8 +197,8 @@ func (a *answer) begin(m *wholeMessage) {
 	a.usage.merge(m.Usage)
 }
 
-// whole reads an answer that is not a stream. Some gateways do not stream, and some send errors with status 200.
-func (a *answer) whole(data []byte) error {
+// unstreamed reads an answer that is not a stream. Some gateways do not stream, and some send errors with status 200.
+func (a *answer) unstreamed(data []byte) error {
 	var m wholeMessage
 	err := json.Unmarshal(data, &m)
 	if err != nil || m.StopReason == "" {
@@ -289,8 +289,8 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 	}
 }
 
-// ownProperties returns the tool's own names of properties, by the names on the wire, of the tool that a block calls; nil
-// if they are the same. Otherwise arguments are yielded at the end of the block.
+// ownProperties returns, by their names on the wire, the names that the called tool has for its properties; nil if none
+// is renamed. If some are, the arguments are yielded at the end of the block.
 func (a *answer) ownProperties(b *answerBlock) map[string]string {
 	return a.renames[renamed(a.names, a.calls[b.call].name)].toOwn
 }
@@ -308,7 +308,7 @@ func (a *answer) end(b *answerBlock) {
 	switch first := b.members["input"]; {
 	case len(input) == 0 && bytes.HasPrefix(first, []byte("{")) && string(first) != "{}":
 		input = first
-	case len(input) == 0 || names == nil: // nothing, or yielded before
+	case len(input) == 0 || names == nil: // there is nothing, or it was yielded before
 		return
 	}
 	a.send(&model.ToolCallDelta{Index: b.call, Args: string(renameKeys(input, names))}, false)
@@ -361,7 +361,7 @@ func (a *answer) finish() error {
 			a.send(&model.ThinkingDelta{Extra: extra}, false)
 		}
 	}
-	total := a.before
+	total := a.earlier
 	total.Add(a.usage.message())
 	a.send(&model.Finish{ID: a.id, Model: a.model, Usage: total, Reason: reason}, false)
 	if a.stopped {
@@ -379,7 +379,7 @@ func (a *answer) paused() bool {
 // resume prepares for the rest of a paused answer.
 func (a *answer) resume() {
 	a.pauses++
-	a.before.Add(a.usage.message())
+	a.earlier.Add(a.usage.message())
 	a.usage, a.reason, a.done = usage{}, "", false
 	for _, b := range a.blocks {
 		b.ended = true

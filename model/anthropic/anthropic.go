@@ -69,8 +69,7 @@ const (
 	defaultMaxTokens = 32_000 // within the limits of all models since Claude 4
 )
 
-// A Config configures a Model. Model is required, and so is Key, except with Options or for a server on this
-// machine.
+// A Config configures a Model. Model is required, and so is Key, except with Options or for a server on this machine.
 type Config struct {
 	Model   string // the server's name for the model, such as "claude-opus-5-5"
 	BaseURL string // without "/v1/messages"; empty means https://api.anthropic.com
@@ -185,7 +184,7 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.BaseURL = base
 	cfg.ServerTools = slices.Clone(cfg.ServerTools)
-	for i, raw := range cfg.ServerTools { // without white space at the end; see mark
+	for i, raw := range cfg.ServerTools { // without white space at the end; see setBreakpoints
 		cfg.ServerTools[i], _ = json.Marshal(raw) // check has found it valid
 	}
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, max(defaultMaxTokens, cfg.Thinking.Budget+defaultMaxTokens/2))
@@ -219,10 +218,9 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("MaxTokens is %d; it must not be negative", cfg.MaxTokens)
 	}
 	for i, raw := range cfg.ServerTools {
-		if json.Valid(raw) && kindOf(raw) != "" {
-			continue
+		if !json.Valid(raw) || kindOf(raw) == "" {
+			return fmt.Errorf("ServerTools[%d] is not a JSON object with a type: %.60s", i, raw)
 		}
-		return fmt.Errorf("ServerTools[%d] is not a JSON object with a type: %.60s", i, raw)
 	}
 	return nil
 }

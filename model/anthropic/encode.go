@@ -27,8 +27,7 @@ const (
 	summarySource = "summary"
 )
 
-// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are added to some of them
-// later.
+// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are added to some of them later.
 type turn struct {
 	role   string
 	blocks []*json.RawMessage
@@ -36,8 +35,8 @@ type turn struct {
 
 // An encoder turns messages into turns of user and assistant.
 type encoder struct {
-	origin  string // only its extras are sent back; see keptAnswer
-	refused *refusals
+	origin  string    // only its extras are sent back; see keptAnswer
+	refused *refusals // of the model
 	turns   []turn
 	summary *json.RawMessage // the block with the summary of a compaction; nil if there is none
 	seen    hash.Hash        // hash of everything encoded so far
@@ -48,8 +47,8 @@ type encoder struct {
 	renames map[string]renames  // of these tools
 }
 
-// newEncoder returns an encoder for a request with the given tools and system prompt. list has those of the tools that are
-// ours.
+// newEncoder returns an encoder for a request with the given tools and system prompt. list has the tools without those
+// that the server runs.
 func (m *Model) newEncoder(tools []json.RawMessage, list *toolList, system []json.RawMessage) *encoder {
 	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(), defined: make(map[string]bool, len(list.names)), renames: maps.Clone(list.renames)}
 	for name := range list.names {
@@ -253,7 +252,7 @@ func callInput(input json.RawMessage) json.RawMessage {
 // result with files.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
-	text := true
+	onlyText := true
 	if r == nil {
 		p.Content = append(p.Content, resultText("(the call was interrupted and has no result)"))
 	} else {
@@ -265,14 +264,14 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 				}
 			case *message.Data:
 				f := fileBlock(b)
-				text = text && f.OfText != nil
+				onlyText = onlyText && f.OfText != nil
 				p.Content = append(p.Content, sdk.BetaToolResultBlockParamContentUnion{OfText: f.OfText, OfImage: f.OfImage, OfDocument: f.OfDocument})
 			}
 		}
 		if len(p.Content) == 0 {
 			p.Content = append(p.Content, resultText("(no output)"))
 		}
-		if text && (r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied) {
+		if onlyText && (r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied) {
 			p.IsError = sdk.Bool(true)
 		}
 	}
@@ -305,7 +304,7 @@ func (e *encoder) user(blocks message.Blocks) {
 	}
 }
 
-// textOf returns text, empty if it is blank: the API refused such text.
+// textOf returns s, or "" if s is blank: the API refused such text.
 func textOf(s string) string {
 	if strings.TrimSpace(s) == "" {
 		return ""

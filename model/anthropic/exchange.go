@@ -94,7 +94,7 @@ func (x *exchange) exchange(m *Model, b *body, a *answer) error {
 	case err != nil:
 		return err
 	case whole != nil:
-		return a.whole(whole)
+		return a.unstreamed(whole)
 	}
 	resp.Body = &readCloser{r, resp.Body}
 	return x.stream(ssestream.NewDecoder(resp), a)

@@ -36,9 +36,9 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 		return nil, false
 	}
 	text, thoughts := textsOf(m)
-	thinks := !e.refused.lost.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
+	withThinking := !e.refused.thinking.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
 	for _, b := range k.Blocks {
-		kind := word(b.Block["type"])
+		kind := jsonString(b.Block["type"])
 		switch kind {
 		case "", "text":
 			if b.Size < 0 || b.Size > len(text) {
@@ -51,7 +51,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 			}
 			b.Block["text"] = quote(part)
 		case "thinking":
-			if !thinks {
+			if !withThinking {
 				continue
 			}
 			if b.Size < 0 || b.Size > len(thoughts) {
@@ -63,11 +63,11 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 				continue
 			}
 		case "redacted_thinking":
-			if !thinks {
+			if !withThinking {
 				continue
 			}
 		case "tool_use":
-			if len(calls) == 0 || word(b.Block["name"]) != wireName(calls[0].Name) {
+			if len(calls) == 0 || jsonString(b.Block["name"]) != wireName(calls[0].Name) {
 				return nil, false
 			}
 			b.Block["name"] = quote(callName(calls[0]))
@@ -106,16 +106,15 @@ func (e *encoder) keptAnswer(m *message.Message) *keptAnswer {
 
 // textsOf returns the text of a message and its thinking.
 func textsOf(m *message.Message) (text, thoughts string) {
-	var said, thought strings.Builder
 	for _, b := range m.Blocks {
 		switch b := b.(type) {
 		case *message.Text:
-			said.WriteString(b.Text)
+			text += b.Text
 		case *message.Thinking:
-			thought.WriteString(b.Text)
+			thoughts += b.Text
 		}
 	}
-	return said.String(), thought.String()
+	return text, thoughts
 }
 
 // extra returns the Extra with the blocks of an answer, or nil if the message alone is enough: texts without
@@ -210,8 +209,8 @@ func list(items []json.RawMessage) json.RawMessage {
 	return data
 }
 
-// word decodes a string; anything else is "".
-func word(raw json.RawMessage) (s string) {
+// jsonString returns the value of a JSON string, empty for any other JSON.
+func jsonString(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s)
 	return s
 }

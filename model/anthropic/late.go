@@ -44,7 +44,8 @@ func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	return names
 }
 
-// change records a change for flush. It cannot be encoded yet: the next answer is not sent if it has no content.
+// change records a change for flush. It cannot be encoded yet, since an answer without content is not sent, and the
+// change must come before an answer that is.
 func (e *encoder) change(c *model.ToolChange) { e.pending = append(e.pending, c) }
 
 // flush encodes the recorded changes. A tool that the request has defined before is added by its name alone.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// This file renames properties of tools whose names the API refuses, such as "$top". A name is replaced by the same
-// one everywhere in a tool's schema, in its arguments and in its earlier calls.
+// This file renames properties of tools whose names the API refuses, such as "$top". A property has the same new name
+// everywhere in a tool's schema, in its arguments and in its earlier calls.
 
 // maxProperty is the API's limit on the names of properties, in bytes.
 const maxProperty = 64
@@ -21,7 +21,7 @@ type renames struct{ toWire, toOwn map[string]string }
 func renameProperties(schema json.RawMessage) (json.RawMessage, renames) {
 	used, r := map[string]bool{}, renames{map[string]string{}, map[string]string{}}
 	walk := schemaWalk{name: func(name string) string { used[name] = true; return name }, value: func(v json.RawMessage) json.RawMessage { return v }}
-	walk.schema(schema)
+	walk.schema(schema) // changes nothing
 	for _, own := range slices.Sorted(maps.Keys(used)) {
 		legal := legalProperty(own)
 		if own == legal {
@@ -159,7 +159,7 @@ func (w *schemaWalk) names(raw json.RawMessage) json.RawMessage {
 	}, func(map[string]json.RawMessage) {})
 }
 
-// pointerEscapes and pointerUnescapes are of the characters with a meaning in a JSON pointer in a URL.
+// pointerEscapes and pointerUnescapes are for a name in a JSON pointer in a URL (RFC 6901, section 6).
 var (
 	pointerEscapes   = strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "$", "%24")
 	pointerUnescapes = strings.NewReplacer("~0", "~", "~1", "/", "%25", "%", "%24", "$")
@@ -167,7 +167,7 @@ var (
 
 // reference replaces the names in a pointer to a part of the schema, such as "#/properties/$top".
 func (w *schemaWalk) reference(raw json.RawMessage) json.RawMessage {
-	parts := strings.Split(word(raw), "/")
+	parts := strings.Split(jsonString(raw), "/")
 	for i := 2; i < len(parts); i++ {
 		if parts[i-1] == "properties" {
 			parts[i] = pointerEscapes.Replace(w.name(pointerUnescapes.Replace(parts[i])))

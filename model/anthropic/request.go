@@ -43,7 +43,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.names = tools.with(changes); b.names == nil { // two tools would have the same name, perhaps tools that are never open together
+	if b.names = tools.with(changes); b.names == nil { // two tools that are never open together may have the same name
 		changes = nil
 		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		return nil, err
 	}
 	b.turns, b.renames, b.prefix = e.turns, e.renames, e.sum()
-	m.mark(b, e)
+	m.setBreakpoints(b, e)
 	return b, nil
 }
 
@@ -119,8 +119,7 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 }
 
 // setThinking sets the thinking of a request. It is off where the API refused it: if a tool must be called, if the
-// budget is not below the limit of the answer, and, with a budget, after tool calls that were made without
-// thinking.
+// budget is not below the limit of the answer, and, with a budget, after tool calls that were made without thinking.
 func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 	mode := m.cfg.Thinking.Mode
 	if mode == ThinkingAdaptive && b.forcedChoice ||
@@ -168,7 +167,7 @@ func override(object, extra map[string]json.RawMessage) error {
 
 // setEffort converts the reasoning_effort of chat completions to output_config.effort.
 func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
-	effort := word(value)
+	effort := jsonString(value)
 	switch effort {
 	case "":
 		return nil
@@ -187,10 +186,10 @@ func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
 	return err
 }
 
-// mark sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at the
-// end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
+// setBreakpoints sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at
+// the end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
 // user's last turn but one.
-func (m *Model) mark(b *body, e *encoder) {
+func (m *Model) setBreakpoints(b *body, e *encoder) {
 	if m.cfg.Cache == CacheOff {
 		return
 	}

@@ -23,8 +23,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
-// A Server answers requests with its turns, in order of arrival. It is safe for concurrent
-// use.
+// A Server answers requests with its turns, in order of arrival. It is safe for concurrent use.
 type Server struct {
 	URL string // the base URL for a client
 

@@ -144,8 +144,7 @@ func (t Turn) Slow(pause time.Duration) Turn { t.plan.Answer.Pause = pause; retu
 // HangAfter is CutAfter, but keeps the connection open without data.
 func (t Turn) HangAfter(n int) Turn { t.plan.Answer.Cut, t.plan.Answer.Hang = n, true; return t }
 
-// Expect checks the request; an error is answered with status 400, and fails the test of
-// [New].
+// Expect checks the request; an error is answered with status 400, and fails the test of [New].
 func (t Turn) Expect(checks ...func(*Request) error) Turn {
 	t.plan.Checks = append(slices.Clone(t.plan.Checks), checks...)
 	return t
