@@ -10,11 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Collect joins the stream of an answer into an assistant message. Consecutive
-// deltas of one kind become one block; the pieces of a tool call are joined by
-// their index, in order of appearance. A call's Input is what the model sent, or "{}"
-// if it sent nothing; it may be invalid JSON, see [tool.Arguments]. The message
-// has no id.
+// Collect joins the stream of an answer into an assistant message. Consecutive deltas of one kind become one block;
+// the pieces of a tool call are joined by their index, in order of appearance. A call's Input is what the model sent,
+// or "{}" if it sent nothing; it may be invalid JSON, see [tool.Arguments]. The message has no id.
 //
 // If the stream ends with an error, or has a chunk after its Finish, Collect returns that error
 // together with the message so far, which is never nil, and a nil Finish.
@@ -124,8 +122,7 @@ func (c *collector) call(d *ToolCallDelta) {
 	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
-// message copies the text of the builders into their blocks. It may be called after an
-// incomplete stream.
+// message copies the text of the builders into their blocks. It may be called after an incomplete stream.
 func (c *collector) message() *message.Message {
 	m := &message.Message{Role: message.RoleAssistant}
 	for _, p := range c.parts {

@@ -1,22 +1,19 @@
 // Package model is the interface to a language model.
 //
-// A [Model] answers a [Request] with a stream of chunks: deltas of text,
-// thinking and tool calls, then one [*Finish]. [Collect] joins a stream into a
-// message:
+// A [Model] answers a [Request] with a stream of chunks: deltas of text, thinking and tool calls, then one [*Finish].
+// [Collect] joins a stream into a message:
 //
 //	msg, fin, err := model.Collect(m.Generate(ctx, &model.Request{
 //		Messages: []*message.Message{message.User("Hello")},
 //	}))
 //
-// Package openai calls real models; package scripted plays prepared turns,
-// for tests and for running offline.
+// Package openai calls real models; package scripted plays prepared turns, for tests and for running offline.
 //
 // # Failures
 //
-// A model reports a failed call as an [*Error] and does not retry it; the error's kind
-// says whether a retry may help. It may be wrapped: errors.AsType[*model.Error](err) finds it.
-// Package middleware has models that call other models: they retry, fall back to another model, or
-// wait. Use [As] to get the name and the window of a decorated model.
+// A model reports a failed call as an [*Error] and does not retry it; the error's kind says whether a retry may help.
+// It may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call other models:
+// they retry, fall back to another model, or wait. Use [As] to get the name and the window of a decorated model.
 //
 // # Writing a model
 //
@@ -42,11 +39,10 @@ import (
 
 // A Model answers requests. It must be safe for concurrent use.
 type Model interface {
-	// Generate answers a request. The sequence may be ranged once; ranging sends the
-	// request. It yields deltas and then exactly one [*Finish], or
-	// ends with an error, which is an [*Error] if the cause is known. Nothing follows
-	// either: callers treat a chunk after the Finish as an error of the model.
-	// Breaking out of the loop, or ending the context, cancels the request.
+	// Generate answers a request. The sequence may be ranged once; ranging sends the request. It yields deltas and
+	// then exactly one [*Finish], or ends with an error, which is an [*Error] if the cause is known. Nothing follows
+	// either: callers treat a chunk after the Finish as an error of the model. Breaking out of the loop, or ending
+	// the context, cancels the request.
 	Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error]
 }
 
@@ -58,9 +54,8 @@ type Served interface {
 	Server() (host string, port int)
 }
 
-// Windowed is implemented by models that know the size of their context
-// window, in tokens; 0 means unknown. Without it the agent assumes a
-// default.
+// Windowed is implemented by models that know the size of their context window, in tokens; 0 means unknown. Without
+// it the agent assumes a default.
 type Windowed interface{ ContextWindow() int }
 
 // A Request is one call of a model. A model must not change it, nor what it points to.
@@ -119,19 +114,17 @@ type Chunk interface{ chunk() }
 // TextDelta is more text.
 type TextDelta struct{ Text string }
 
-// ThinkingDelta is more reasoning. Extra, if not nil, is a JSON object that
-// must be sent back with it; later members replace earlier ones. A delta with only an
-// Extra belongs to the last thinking of the answer, even if text or calls
+// ThinkingDelta is more reasoning. Extra, if not nil, is a JSON object that must be sent back with it; later members
+// replace earlier ones. A delta with only an Extra belongs to the last thinking of the answer, even if text or calls
 // followed that.
 type ThinkingDelta struct {
 	Text  string
 	Extra json.RawMessage
 }
 
-// ToolCallDelta is a piece of a tool call. Pieces of parallel calls may
-// interleave: Index identifies the call, counted from 0 in order of appearance.
-// ID and Name come complete, once each, in the first piece that has them; Args is
-// the next part of the arguments' JSON text.
+// ToolCallDelta is a piece of a tool call. Pieces of parallel calls may interleave: Index identifies the call,
+// counted from 0 in order of appearance. ID and Name come complete, once each, in the first piece that has them; Args
+// is the next part of the arguments' JSON text.
 type ToolCallDelta struct {
 	Index int
 	ID    string

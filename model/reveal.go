@@ -18,8 +18,8 @@ type Revealer interface {
 	Reveals() bool
 }
 
-// A Reveal is equivalent to [Request.Tools]: a list that stays the same, and the changes to it. The caller
-// keeps it with the conversation. These rules apply:
+// A Reveal has the same tools as [Request.Tools], as a list that stays the same and the changes to it. The caller keeps
+// it with the conversation. These rules apply:
 //
 //   - Head with all changes applied is Tools, in any order.
 //   - Head and Digest are the same in all requests, and changes are only appended, as long as the messages

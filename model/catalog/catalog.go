@@ -24,6 +24,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -98,10 +99,7 @@ func Parse(data []byte) (*Table, error) {
 	if err := decode(data, &in); err != nil {
 		return nil, fmt.Errorf("price table: %w; the members are date, currency, sources and models", err)
 	}
-	t := &Table{Date: in.Date, Currency: in.Currency, Sources: in.Sources, models: map[string]Model{}}
-	if t.Currency == "" {
-		t.Currency = "USD"
-	}
+	t := &Table{Date: in.Date, Currency: cmp.Or(in.Currency, "USD"), Sources: in.Sources, models: map[string]Model{}}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(in.Models)) {
 		var m Model
@@ -159,7 +157,7 @@ func (m *Model) check() error {
 	return long.check("price.long")
 }
 
-// complete checks that the prices of an entry include those of input and output. One that is missing is not 0.
+// complete checks that the prices of an entry include those of input and output: a missing price must not become 0.
 func complete(entry json.RawMessage) error {
 	type rates struct{ Input, Output *float64 }
 	var m struct {

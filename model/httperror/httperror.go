@@ -1,6 +1,5 @@
-// Package httperror converts error responses of a server to a [model.Error], for authors of
-// models. Callers branch on its kind: whether to try again, to wait, or to shorten the
-// conversation.
+// Package httperror converts error responses of a server to a [model.Error], for authors of models. Callers branch on
+// its kind: whether to try again, to wait, or to shorten the conversation.
 //
 //	resp, err := client.Do(req)
 //	…
@@ -67,8 +66,7 @@ func credentials(req *http.Request) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// A fault is the error in a body. Code and Type are words; a Code that is a
-// number is a status.
+// A fault is the error in a body. Code and Type are words; a Code that is a number is a status.
 type fault struct {
 	Message, Code, Type string
 }
@@ -100,10 +98,9 @@ func BadAnswer(problem string, data []byte) *model.Error {
 	return &model.Error{Kind: model.KindUpstream, Message: problem}
 }
 
-// parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
-// {"detail":…}, {"message":…} and {"errors":[…]}: the first is OpenAI's, the list Google's,
-// detail FastAPI's. The innermost fault counts, which is that of the upstream. Each level is
-// parsed again, so the depth is limited.
+// parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}], {"detail":…}, {"message":…} and
+// {"errors":[…]}: the first is OpenAI's, the list Google's, detail FastAPI's. The innermost fault counts, which is
+// that of the upstream. Each level is parsed again, so the depth is limited.
 func parseFault(body []byte, depth int) (fault, bool) {
 	if depth > 8 {
 		return fault{}, false
@@ -183,9 +180,8 @@ func faultKind(status int, f fault) model.ErrorKind {
 	return model.KindUpstream
 }
 
-// isTooLong recognizes the ways in which servers say that the conversation is too long.
-// A max_tokens that is too large is different: a shorter conversation does not
-// help.
+// isTooLong recognizes the ways in which servers say that the conversation is too long. A max_tokens that is too
+// large is different: a shorter conversation does not help.
 func isTooLong(words, message string) bool {
 	if strings.Contains(message, "max_tokens") && strings.Contains(message, "too large") {
 		return false
@@ -208,9 +204,8 @@ func isTooLong(words, message string) bool {
 	return false
 }
 
-// imageKind returns KindBadImage for an error that is about an image, and otherwise kind. Whether the
-// request has an image is for the caller to check. Ollama and llama.cpp report an image that they cannot
-// decode with status 500.
+// imageKind returns KindBadImage for an error that is about an image, and otherwise kind. Whether the request has an
+// image is for the caller to check. Ollama and llama.cpp report an image that they cannot decode with status 500.
 func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	words = strings.ToLower(words)
 	has := func(s string) bool { return strings.Contains(words, s) }

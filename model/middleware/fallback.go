@@ -16,10 +16,9 @@ import (
 
 // FallbackConfig configures [Fallback]. The zero value has the defaults below.
 type FallbackConfig struct {
-	// A model that failed After times in a row is skipped for the time For, or for
-	// the server's Retry-After if that is longer. Then one request tries it again, while others
-	// still skip it.
-	After int           // 0 means 3; if negative none is skipped
+	// A model that has failed After times in a row is skipped for the time For, or for the server's Retry-After if that
+	// is longer. After that time one request tries the model again, while others still skip it.
+	After int           // number of failures; 0 means 3, and with a negative number no model is skipped
 	For   time.Duration // 0 means a minute
 }
 
@@ -32,9 +31,8 @@ type FallbackConfig struct {
 // name of its model. [errors.As] and errors.AsType find the most relevant [*model.Error]: the error of a
 // request that is to blame, else the retryable one with the shortest Retry-After, else the first.
 //
-// So that a model that is down does not delay every request, it is skipped after some
-// failures; see [FallbackConfig]. A skipped model is still called if all others
-// have failed.
+// So that a model that is down does not delay every request, it is skipped after some failures; see [FallbackConfig].
+// A skipped model is still called if all others have failed.
 //
 // Use Retry for each model, not for the fallback.
 func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
@@ -192,7 +190,7 @@ func (s several) failure(i int, err error) error {
 	return fmt.Errorf("model %d (%s): %w", i+1, strings.Join(names, ", "), err)
 }
 
-// retries reports whether one of the models retries already; see retrying.
+// retries reports whether one of the models retries; see retrying.
 func (s several) retries() bool {
 	return slices.ContainsFunc(s, func(m model.Model) bool {
 		r, ok := model.As[retrying](m)

@@ -11,19 +11,16 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
-// Hedge returns a model that calls first, and also second if first has yielded
-// nothing after the given time. The one that yields first answers; the other's
-// request is cancelled. Use it for a server that is occasionally much slower than
-// usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more
-// requests. If after is 0 or less, both are called at once. first and second may be the same.
+// Hedge returns a model that calls first, and also second if first has yielded nothing after the given time. The one
+// that yields first answers; the other's request is cancelled. Use it for a server that is occasionally much slower
+// than usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more requests. If
+// after is 0 or less, both are called at once. first and second may be the same.
 //
-// An error of first before that time is returned, as without Hedge: put [Retry]
-// around or inside it. Later, an error is returned only if both have failed; like
-// that of [Fallback] it wraps both errors.
+// An error of first before that time is returned, as without Hedge: put [Retry] around or inside it. Later, an error
+// is returned only if both have failed; like that of [Fallback] it wraps both errors.
 //
-// Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of
-// both, as far as servers report it: most report none for a cancelled request, and
-// some charge for it.
+// Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of both, as far as servers
+// report it: most report none for a cancelled request, and some charge for it.
 func Hedge(first, second model.Model, after time.Duration) model.Model {
 	return &hedge{several{first, second}, after}
 }
@@ -92,8 +89,7 @@ func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool
 	}
 }
 
-// An attempt is a request on its own goroutine. Its pieces are always read to their
-// end, or the goroutine would block.
+// An attempt is a request on its own goroutine, which blocks unless all pieces are read.
 type attempt struct {
 	pieces chan piece
 	cancel context.CancelFunc
@@ -102,7 +98,7 @@ type attempt struct {
 type piece struct {
 	chunk model.Chunk
 	err   error
-	retry func() // instead of both: calls OnRetry
+	retry func() // if there is neither: calls OnRetry
 }
 
 // notify calls OnRetry if p is a retry, and reports whether it is. It runs on the
@@ -139,8 +135,7 @@ func start(ctx context.Context, m model.Model, req *model.Request) *attempt {
 	return a
 }
 
-// end cancels the request, waits until it has ended, and returns its usage if it
-// reports one.
+// end cancels the request, waits until it has ended, and returns its usage if it reports one.
 func (a *attempt) end() (u message.Usage) {
 	a.cancel()
 	for p := range a.pieces {

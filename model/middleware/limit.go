@@ -30,10 +30,10 @@ type LimitConfig struct {
 	OnWait func(ctx context.Context, wait time.Duration)
 }
 
-// Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
-// them the same model; to count each try, put Limit inside [Retry]. Requests are sent in the order in which
-// they arrive. One whose context ends while it waits returns an error that
-// wraps the context's and says how long it waited and for which limit, and is not counted.
+// Limit returns m with requests delayed so that they stay below the limits of cfg. Agents that share a limit must have
+// the same model; to count each try, put Limit inside [Retry]. Requests are sent in the order in which they arrive. A
+// request whose context ends while it waits is not counted; its error wraps the context's, and says how long it waited
+// and for which limit.
 func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
 		return m

@@ -6,10 +6,9 @@
 //		middleware.Retry(second, middleware.RetryConfig{}),
 //	}, middleware.FallbackConfig{})
 //
-// [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Hedge] sends a
-// second request if the first takes too long. [Limit] delays requests, of all agents that share the
-// model, so that they stay below a server's limits. An agent retries by default; to configure that, give
-// it a Retry, in agent.Config or as its model.
+// [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Hedge] sends a second request if
+// the first takes too long. [Limit] delays requests, of all agents that share the model, so that they stay below a
+// server's limits. An agent retries by default; to configure that, give it a Retry, in agent.Config or as its model.
 package middleware
 
 import (
@@ -30,9 +29,8 @@ type RetryConfig struct {
 	Base    time.Duration // the wait before the first retry, doubled for each further one; 0 means 1 s
 	MaxWait time.Duration // the longest wait; 0 means 60 s
 
-	// Sleep waits, or returns the context's error. Random returns a number in
-	// [0, 1). Nil means a timer and math/rand; a durable engine and a test supply
-	// their own, so that a run can be replayed.
+	// Sleep waits, or returns the context's error. Random returns a number in [0, 1). Nil means a timer and
+	// math/rand; a durable engine and a test supply their own, so that a run can be replayed.
 	Sleep  func(context.Context, time.Duration) error
 	Random func() float64
 
@@ -40,21 +38,18 @@ type RetryConfig struct {
 	// accepts a request and then sends nothing; 0 means no limit.
 	FirstChunk time.Duration
 
-	// OnRetry, if not nil, is called for each failed try that is followed by another,
-	// counted from 1, before the wait between them, on the goroutine that reads the
-	// answer; and for a wait of [Limit], with the try 0.
+	// OnRetry, if not nil, is called for each failed try that is followed by another, counted from 1, before the wait
+	// between them, on the goroutine that reads the answer; and for a wait of [Limit], with the try 0.
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
-// Retry returns m with failed calls repeated. If m retries already, because it or a model that it calls
-// ([Fallback], [Hedge], a decorator with Unwrap) was made by Retry, it keeps its
-// configuration, and only OnRetry of cfg is used, for those retries. So an
-// agent, which retries, can be given such a model.
+// Retry returns m with failed calls repeated. If m retries already, because it or a model that it calls ([Fallback],
+// [Hedge], a decorator with Unwrap) was made by Retry, it keeps its configuration, and only OnRetry of cfg is used, for
+// those retries. So a model that retries can also be given to an agent, which retries by itself.
 //
-// A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet.
-// The wait grows exponentially, is shortened at random by up to half so that many
-// clients do not retry at once, and is never shorter than the server's Retry-After. If
-// that is longer than MaxWait the error is returned at once, with the RetryAfter.
+// A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet. The wait grows
+// exponentially, is shortened at random by up to half so that many clients do not retry at once, and is never shorter
+// than the server's Retry-After. If that is longer than MaxWait the error is returned at once, with the RetryAfter.
 func Retry(m model.Model, cfg RetryConfig) model.Model {
 	if cfg.Retries == 0 {
 		cfg.Retries = 3
@@ -172,8 +167,7 @@ func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) erro
 	return err
 }
 
-// wait returns how long to wait after the given try, counted from 0, and whether to
-// try again.
+// wait returns how long to wait after the given try, counted from 0, and whether to try again.
 func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || !e.Retryable() || try >= r.cfg.Retries || e.RetryAfter > r.cfg.MaxWait {
@@ -211,7 +205,7 @@ func (p *delivery) pass(chunk model.Chunk, err error) bool {
 	case err != nil && !p.started:
 		p.early = err
 	case !p.started && p.silence != nil && !p.silence.Stop():
-		p.early, p.ended = context.DeadlineExceeded, true // too late: the request is ending
+		p.early, p.ended = context.DeadlineExceeded, true // the time is over, and the request is being cancelled
 	default:
 		p.started = true
 		p.ended = !p.yield(chunk, err)

@@ -35,8 +35,8 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 			p = other
 		case p == other && isNotFound(e, words):
 			return m.noProtocol(e)
-		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLate.CompareAndSwap(false, true):
-		case p.responses && isExpired(e, words) && p.history.loseReasoning(req.Messages):
+		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLateTools.CompareAndSwap(false, true):
+		case p.responses && isExpired(e, words) && p.history.dropReasoning(req.Messages):
 		default:
 			if !m.proven.Load() && e.Status < 500 && !isNotFound(e, words) && e.Kind != model.KindAuthentication && e.Kind != model.KindPermission {
 				m.adopt(p)
@@ -117,19 +117,19 @@ func (m *Model) remedy(p *protocol, err error) {
 	}
 }
 
-// loseReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items
+// dropReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items
 // from now on. It returns false if all of them were marked already.
-func (h *history) loseReasoning(msgs []*message.Message) bool {
+func (h *history) dropReasoning(msgs []*message.Message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	lost := false
+	changed := false
 	for _, m := range msgs {
 		if m.Role == message.RoleAssistant && hasKept(m) {
-			lost = h.lost.Add(m) || lost
+			changed = h.withoutReasoning.Add(m) || changed
 		}
 	}
-	for lost && h.recent.Len() > 0 { // their encoding may contain the reasoning
+	for changed && h.recent.Len() > 0 { // the kept encodings may contain the reasoning
 		h.remove(h.recent.Back())
 	}
-	return lost
+	return changed
 }

@@ -208,8 +208,8 @@ func (a *answer) send(c model.Chunk) {
 	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
-// call handles a piece of a tool call. The first delta that we send must have the name,
-// which some servers send after the first arguments; these are held back until then.
+// call handles a piece of a tool call. The first delta that is yielded must have the name. Arguments that a server
+// sends before the name are kept until then.
 func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
@@ -266,7 +266,7 @@ func (a *answer) find(d *callDelta) int {
 	return -1
 }
 
-// start sends the first piece of a call, with the arguments that came before its name.
+// start yields the first piece of a call, with the arguments that came before its name.
 func (a *answer) start(i int) {
 	c := &a.calls[i]
 	c.sentID = a.uniqueID(c.id, i)
@@ -301,7 +301,7 @@ func imageData(url string) *message.Data {
 	return &message.Data{URL: url}
 }
 
-// finish sends the calls whose name never came, the extras and the finish. The result of a call
+// finish yields the calls whose name never came, the extras and the finish. The result of a call
 // without a name will say that there is no such tool.
 func (a *answer) finish() error {
 	if err := failedFinish(a.reason); err != nil {

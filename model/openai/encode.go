@@ -58,9 +58,10 @@ type encoder struct {
 	endpoint string       // only extras of this endpoint are sent back
 	err      error        // the first error
 
-	responses bool                 // write items of the Responses API; see responses_items.go
-	tools     *toolList            // of the request
-	lost      *provider.MessageSet // see history
+	responses bool      // write items of the Responses API; see responses_items.go
+	tools     *toolList // of the request
+
+	withoutReasoning *provider.MessageSet // see history
 }
 
 func newEncoder(wire []byte, endpoint string) *encoder {
@@ -70,8 +71,8 @@ func newEncoder(wire []byte, endpoint string) *encoder {
 	return e
 }
 
-// unit appends the first message of msgs, with the results of its calls if it is an assistant message. It returns the number of messages, and whether they are settled: later messages cannot
-// change how they are encoded.
+// unit appends the first message of msgs, with the results of its calls if it is an assistant message. It returns the
+// number of messages, and whether they are settled: later messages cannot change how they are encoded.
 func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error) {
 	m := msgs[0]
 	if m == nil {
@@ -119,8 +120,7 @@ func (e *encoder) object(v any, extras []member) {
 	e.wire.WriteByte('}')
 }
 
-// assistantUnit appends an assistant message and a result for each of its
-// calls, in order.
+// assistantUnit appends an assistant message and a result for each of its calls, in order.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
 	results := map[string]*message.ToolResult{}
 	calls, later, n, err := provider.Batch(msgs, results)
@@ -132,12 +132,10 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 		later = append(later, e.result(c, results[c.ID])...)
 	}
 	e.user("", later)
-	// After a message of another role no more results come.
-	return n, len(results) == len(calls) || n < len(msgs), e.err
+	return n, len(results) == len(calls) || n < len(msgs), e.err // no results follow a message of another role
 }
 
-// assistant appends an assistant message, unless it has neither text nor calls, which
-// servers reject.
+// assistant appends an assistant message, unless it has neither text nor calls, which servers reject.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	if e.responses {
 		e.output(m, calls)
@@ -218,8 +216,7 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 	e.add(w)
 }
 
-// textOf returns the text of a block in a user or system
-// message, or "" if it is blank, which several servers reject.
+// textOf returns the text of a block in a user or system message, or "" if it is blank, which several servers reject.
 func textOf(b message.Block) string {
 	var text string
 	switch b := b.(type) {
@@ -234,8 +231,7 @@ func textOf(b message.Block) string {
 	return text
 }
 
-// plainText joins the texts in blocks, with a blank line between them; empty if there
-// are none.
+// plainText joins the texts in blocks, with a blank line between them; empty if there are none.
 func plainText(blocks message.Blocks) string {
 	var parts []string
 	for _, b := range blocks {
@@ -263,9 +259,8 @@ func assistantText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// dataPart returns the content part for a file: of the file's kind if the API has one,
-// text for a text file, and otherwise a note. The API takes audio and PDF files only as bytes,
-// not by URL.
+// dataPart returns the content part for a file: of the file's kind if the API has one, text for a text file, and
+// otherwise a note. The API takes audio and PDF files only as bytes, not by URL.
 func (e *encoder) dataPart(d *message.Data) any {
 	url, encoded := d.URL, ""
 	if url == "" {
@@ -310,9 +305,8 @@ func audioFormat(mediaType string) string {
 	return ""
 }
 
-// thinking returns the members in which reasoning is sent back. If several blocks have a member of the same name,
-// the first counts. A null stands for the text of the thinking blocks, and is replaced with it; see
-// answer.reasoning.
+// thinking returns the members in which reasoning is sent back. If several blocks have a member of the same name, the
+// first counts. A null stands for the text of the thinking blocks, and is replaced with it; see answer.reasoning.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	var text strings.Builder
 	for _, b := range blocks {
@@ -340,13 +334,11 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 // endpointMember is the member of an Extra that says where it came from.
 const endpointMember = "endpoint"
 
-// ownMembers are never taken from a stored Extra: a second "content"
-// would make the message ambiguous.
+// ownMembers are never taken from a stored Extra, since a message must not have two members with the same name.
 var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
 
-// extras returns the members of extra, sorted, if it is for this
-// endpoint or names none. Extras of another vendor are not understood here and may be
-// confidential; an extra that is not an object has no members.
+// extras returns the members of extra, sorted, if it is for this endpoint or names none. The extras of another vendor
+// mean nothing to this endpoint, and may be confidential. An extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	all := membersOf(extra)
 	if len(all) == 0 {

@@ -8,10 +8,8 @@ import (
 )
 
 const (
-	// usageTime is how long to wait for the usage after the end of an answer, and
-	// graceTime how long to wait for the end of the connection after that.
-	usageTime = 5 * time.Second
-	graceTime = 100 * time.Millisecond
+	usageTime = 5 * time.Second        // how long to wait for the usage after the end of an answer
+	graceTime = 100 * time.Millisecond // how long to wait for the end of the connection after that
 )
 
 // An exchange is one request and its answer.
@@ -36,8 +34,7 @@ func newExchange(responses bool, a answer) (*exchange, parser) {
 	return &both.exchange, &both.answer
 }
 
-// send sends a request and waits for the header of the answer. A status other than 2xx
-// is an error.
+// send sends a request and waits for the header of the answer. A status other than 2xx is an error.
 func (x *exchange) send(m *Model, p *protocol, b body) error {
 	resp, err := m.do(x.Ctx, p, b)
 	if err != nil {

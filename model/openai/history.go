@@ -15,16 +15,14 @@ import (
 const (
 	// maxHistory bounds the bytes of encoded conversations that are kept.
 	maxHistory = 64 << 20
-	// maxLookBack is the maximum number of messages that a request may add to a kept
-	// conversation.
+	// maxLookBack is the maximum number of messages that a request may add to a kept conversation.
 	maxLookBack = 32
 )
 
-// A history keeps encoded conversations, so that a request that continues one encodes only the new
-// messages; otherwise each step costs as much as the whole conversation. A conversation is found by its
-// last message, which has only a weak pointer: once that message is collected no request can continue
-// the conversation, and it is dropped. The messages before it have strong pointers, so that comparing
-// pointers suffices to recognize them.
+// A history keeps encoded conversations, so that a request that continues one encodes only the new messages;
+// otherwise each step costs as much as the whole conversation. A conversation is found by its last message, which has
+// only a weak pointer: once that message is collected no request can continue the conversation, and it is dropped.
+// The messages before it have strong pointers, so that comparing pointers suffices to recognize them.
 type history struct {
 	responses bool // encode for the Responses API
 	limit     int  // of size
@@ -33,7 +31,7 @@ type history struct {
 	recent    list.List // of *conversation, the latest first
 	size      int       // of what is kept, in bytes
 
-	lost provider.MessageSet // answers whose reasoning is not sent
+	withoutReasoning provider.MessageSet // answers whose reasoning is not sent
 }
 
 // A conversation is the wire form of messages. While it is in the history, the history's lock guards
@@ -48,12 +46,12 @@ type conversation struct {
 	changes []*model.ToolChange // the ones in wire
 }
 
-// encode returns the wire form of msgs and of the changes to the tools: settled, which may be kept, and rest,
-// which may still change because tool calls at the end have no result yet, or no answer follows a change.
+// encode returns the wire form of msgs and of the changes to the tools in two parts: settled may be kept; rest may
+// still change, because tool calls at the end have no result yet, or no answer follows a change.
 func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolList) (settled, rest []byte, err error) {
 	c, n := h.take(msgs, tools)
 	e := newEncoder(c.wire, endpoint)
-	e.responses, e.tools, e.lost = h.responses, tools, &h.lost
+	e.responses, e.tools, e.withoutReasoning = h.responses, tools, &h.withoutReasoning
 	written := len(c.changes)
 	writeChanges := func() (err error) {
 		for ; err == nil && written < len(tools.changes) && tools.changes[written].At <= n; written++ {
@@ -82,8 +80,7 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 		return nil, nil, err
 	}
 	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // since the next request overwrites it
-	// Once c is in the history again, another request may take it and append to it, in the memory
-	// after these bytes.
+	// Once c is in the history again, another request may take it and append to it, in the memory after these bytes.
 	settled = slices.Clip(c.wire)
 	if kept > 0 {
 		h.put(c, msgs[:kept])
@@ -91,9 +88,8 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 	return settled, rest, nil
 }
 
-// take removes and returns the longest conversation that msgs continues, and its length; or a new
-// one. Two concurrent requests that continue the same conversation do not share it: the second encodes
-// all messages again.
+// take removes and returns the longest conversation that msgs continues, and its length, or returns an empty one. Of
+// two concurrent requests that continue the same conversation, the second encodes all messages again.
 func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversation, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +118,7 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.removeLast(c.last) // it may have been put there by a concurrent request
+	h.removeLast(c.last) // a concurrent request may have put it
 	if h.byLast == nil {
 		h.byLast = map[weak.Pointer[message.Message]]*list.Element{}
 	}

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value
-// of an unexpected type reads as missing, and sets mismatch unless it is null. Invalid JSON sets bad, and
-// everything after it reads as missing too.
+// A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value of an unexpected type
+// counts as missing, and sets mismatch unless it is null. Invalid JSON sets bad, and all after it counts as missing.
 //
 // It is several times as fast as encoding/json: see the table in bench/RESULTS.md.
 type jsonReader struct {

@@ -1,65 +1,54 @@
-// Package openai calls models behind an OpenAI-compatible endpoint, by chat
-// completions or the Responses API: OpenAI itself, hosted vendors, gateways, and
-// local servers such as Ollama, llama.cpp and vLLM.
+// Package openai calls models behind an OpenAI-compatible endpoint, by chat completions or the Responses API: OpenAI
+// itself, hosted vendors, gateways, and local servers such as Ollama, llama.cpp and vLLM.
 //
 //	m, err := openai.New(openai.Config{Model: "gpt-5", Key: key})
 //	m, err := openai.New(openai.Config{Model: "qwen3", BaseURL: "http://localhost:11434/v1"})
 //	m, err := openai.FromEnv() // OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL
 //
-// A [*Model] is a [model.Model]: it neither retries nor falls back; see package
-// model/middleware for that.
+// A [*Model] is a [model.Model]: it neither retries nor falls back; see package model/middleware for that.
 //
 // # Differences between servers
 //
-// Servers send different things. Tool-call deltas may interleave,
-// lack an index, or reuse one for a new call; ids may be empty or used twice,
-// in one answer or in the conversation, and are then replaced. Streams may have
-// comments, event names and broken lines, end without [DONE], be cut off (which is an
-// error, never a short answer), or not be a stream. Errors come in
-// many shapes, and each becomes a [*model.Error].
+// This package accepts what servers really send. Tool-call deltas may interleave, lack an index, or reuse one for a new
+// call. Ids that are empty or used twice, in one answer or in the conversation, are replaced. A stream may have
+// comments, event names and broken lines, or end without [DONE]; a stream that is cut off is an error, never a short
+// answer. An answer may not be a stream at all. Errors of every form become a [*model.Error].
 //
-// Every request satisfies strict servers too: the result of each tool call
-// directly follows the message with the call, in call order; content is never null or
-// empty; arguments are always an object. Files in tool results follow in a
-// user message after the results. A character in a tool name that the API
-// refuses, such as the dot of MCP, is sent as "_"; the answer has the tool's own name
-// again.
+// Every request satisfies strict servers too: the result of each tool call directly follows the message with the
+// call, in call order; content is never null or empty; arguments are always an object. Files in tool results follow
+// in a user message after the results. A character in a tool name that the API refuses, such as the dot of MCP, is
+// sent as "_"; the answer has the tool's own name again.
 //
-// Reasoning text is yielded as thinking, and sent back only where the server
-// requires it: OpenRouter's reasoning_details, reasoning_content with tool calls,
-// and Gemini's extra_content. Such extras record the endpoint they came from and
-// are not sent to another one.
+// Reasoning text is yielded as thinking, and sent back only where the server requires it: OpenRouter's
+// reasoning_details, reasoning_content with tool calls, and Gemini's extra_content. Such extras record the endpoint
+// they came from and are not sent to another one.
 //
 // # The Responses API
 //
 // OpenAI's current models support tools together with reasoning only in the Responses API. It is the default for
-// them, and [Config.API] selects it for other servers. Without API, other servers are called by chat completions
-// or, if they lack it, by the Responses API. The server stores nothing (store is false): reasoning is received
-// encrypted, kept as an extra of the message, and sent back at its place among the calls and texts. If the message
-// was edited, or goes to another model or to chat completions, the reasoning is left out. If the server rejects
-// reasoning because it is too old, the request is sent again without it, which counts as a retry. Items of the
-// server's own tools, which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent
-// as reasoning.effort.
+// them, and [Config.API] selects it for other servers. Without API, other servers are called by chat completions or,
+// if they lack it, by the Responses API. The server stores nothing (store is false): reasoning is received encrypted,
+// kept as an extra of the message, and sent back at its place among the calls and texts. If the message was edited,
+// or goes to another model or to chat completions, the reasoning is left out. If the server rejects reasoning because
+// it is too old, the request is sent again without it, which counts as a retry. Items of the server's own tools,
+// which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent as reasoning.effort.
 //
-// Tools that were added in the course of a conversation ([model.Reveal]) are sent at its end, if the server
-// supports that: the list of tools remains the same, and so the server's prompt cache remains valid. See
-// [Config.LateTools].
+// Tools that were added in the course of a conversation ([model.Reveal]) are sent at its end, if the server supports
+// that: the list of tools remains the same, and so the server's prompt cache remains valid. See [Config.LateTools].
 //
 // # Relation to go-openai
 //
-// Requests are those that github.com/sashabaranov/go-openai would send: this package uses its types
-// for tools, calls, choices, formats and the endpoint, and a test compares the requests of both.
-// They are sent by net/http, since go-openai's client encodes the whole conversation for
-// each call, rejects some models by name, and cannot send vendors' additions. This package reads the
-// answer itself, because go-openai's reader hides error events and cut-off streams,
-// loses Retry-After, and drops members that must go back.
+// Requests are those that github.com/sashabaranov/go-openai would send: this package uses its types for tools, calls,
+// choices, formats and the endpoint, and a test compares the requests of both. They are sent by net/http, since
+// go-openai's client encodes the whole conversation for each call, rejects some models by name, and cannot send
+// vendors' additions. This package reads the answer itself, because go-openai's reader hides error events and cut-off
+// streams, loses Retry-After, and drops members that must go back.
 //
 // # Caching
 //
-// A message is encoded once. The model keeps the encoded conversation while the caller keeps its
-// last message, up to 64 MiB in total, and a request that continues it encodes only the new messages.
-// Therefore a message must not be changed after it was sent. A tool list is encoded once for each
-// [model.Request.Digest].
+// A message is encoded once. The model keeps the encoded conversation while the caller keeps its last message, up to
+// 64 MiB in total, and a request that continues it encodes only the new messages. Therefore a message must not be
+// changed after it was sent. A tool list is encoded once for each [model.Request.Digest].
 package openai
 
 import (
@@ -104,14 +93,12 @@ type Config struct {
 
 	ContextWindow int // in tokens; 0 if unknown
 
-	// NoStream asks for answers that are not streamed, for servers that cannot stream, or cannot
-	// stream with tools.
+	// NoStream asks for answers that are not streamed, for servers that cannot stream, or cannot stream with tools.
 	NoStream bool
 
-	// Extra has members for every request, such as "reasoning_effort". They
-	// override what this package sets; null removes a member, such as
-	// "stream_options" for a server that refuses it. The request's own Extra
-	// overrides these.
+	// Extra has members for every request, such as "reasoning_effort". They override what this package sets; null
+	// removes a member, such as "stream_options" for a server that refuses it. The request's own Extra overrides
+	// these.
 	Extra map[string]json.RawMessage
 
 	// Header has additional headers, for gateways; "api-key" for Azure. They override those
@@ -122,9 +109,8 @@ type Config struct {
 	// a client with the environment's proxies that keeps many idle connections.
 	HTTPClient sdk.HTTPDoer
 
-	// HeaderTimeout limits the wait for an answer to begin; 0 means 5 minutes. IdleTimeout limits
-	// the silence within an answer; 0 means 2 minutes. There is no limit on the
-	// whole answer: a stream may take as long as it needs.
+	// HeaderTimeout limits the wait for an answer to begin; 0 means 5 minutes. IdleTimeout limits the silence within
+	// an answer; 0 means 2 minutes. There is no limit on the whole answer: a stream may take as long as it needs.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
 }
@@ -135,7 +121,7 @@ type Model struct {
 	endpoint    sdk.ClientConfig // the server, and the client that sends the requests
 	keepsHeader bool             // the client does not modify the header
 	reveals     bool             // see Config.LateTools
-	noLate      atomic.Bool      // the server has rejected late tools
+	noLateTools atomic.Bool      // the server has rejected tools at the end of a conversation
 
 	protocols [2]*protocol             // the possible ones; the second is nil if the protocol is known
 	protocol  atomic.Pointer[protocol] // the one in use
@@ -158,10 +144,9 @@ var (
 	_ model.Revealer = (*Model)(nil)
 )
 
-// New returns a model. It fails on a missing model name, on an invalid base
-// URL, and on a missing key unless the server is local or a header has a key.
-// Local is a loopback or private address, "localhost", a name without dots, or one
-// ending in ".local" or ".internal". New does not contact the server.
+// New returns a model. It fails on a missing model name, on an invalid base URL, and on a missing key unless the
+// server is local or a header has a key. Local is a loopback or private address, "localhost", a name without dots, or
+// one ending in ".local" or ".internal". New does not contact the server.
 func New(cfg Config) (*Model, error) {
 	if cfg.Model == "" {
 		return nil, errors.New("openai: no model; set Config.Model (KITBAG_MODEL) to a name the server knows, such as gpt-5")
@@ -184,10 +169,11 @@ func New(cfg Config) (*Model, error) {
 		m.endpoint.HTTPClient = provider.Client()
 	}
 	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
-	return m, m.choose(u.Host)
+	return m, m.chooseProtocol(u.Host)
 }
 
-func (m *Model) choose(host string) error {
+// chooseProtocol sets the possible protocols, and the one to begin with.
+func (m *Model) chooseProtocol(host string) error {
 	responses, known, err := usesResponses(m.cfg.API, host, m.cfg.Model)
 	if err != nil {
 		return err
@@ -223,12 +209,7 @@ func (m *Model) newProtocol(host string, responses bool) (*protocol, error) {
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
 // KITBAG_API configure. It fails as New does, and its errors name the variables.
 func FromEnv() (*Model, error) {
-	return New(Config{
-		BaseURL: os.Getenv("OPENAI_BASE_URL"),
-		Key:     os.Getenv("OPENAI_API_KEY"),
-		Model:   os.Getenv("KITBAG_MODEL"),
-		API:     API(os.Getenv("KITBAG_API")),
-	})
+	return New(Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL"), API: API(os.Getenv("KITBAG_API"))})
 }
 
 // isLocal reports whether a host is likely to be local, where servers often need no key. For a

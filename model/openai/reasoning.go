@@ -9,10 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// reasoning collects reasoning_details, which must go back in the form in which
-// an unstreamed answer would have them: the pieces of one detail,
-// which have the same type and index, are joined. They are OpenRouter's, and each model behind it
-// sets other members: a text, a summary, or encrypted data.
+// reasoning collects reasoning_details, which must go back in the form in which an unstreamed answer would have them:
+// the pieces of one detail, which have the same type and index, are joined. They are OpenRouter's, and each model
+// behind it sets other members: a text, a summary, or encrypted data.
 type reasoning []detail
 
 // A detail is one of the reasoning_details, assembled from pieces.
@@ -38,8 +37,7 @@ func (r *reasoning) add(details []json.RawMessage) string {
 	return text.String()
 }
 
-// continuedBy reports whether members are another piece of d. Without an index each detail
-// is a separate one.
+// continuedBy reports whether members are another piece of d. Without an index each detail is a separate one.
 func (d detail) continuedBy(members map[string]json.RawMessage) bool {
 	_, indexed := members["index"]
 	return indexed && bytes.Equal(d.members["type"], members["type"]) && bytes.Equal(d.members["index"], members["index"])

@@ -31,7 +31,7 @@ type wireRequest struct {
 // encode returns a request's body, the same bytes for the same request, and the encoded tools. What
 // an earlier request has encoded is not copied: see toolCache, opening and history.
 func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList, err error) {
-	infos, digest, changes := provider.Revealed(req, m.reveals && p.responses && !m.noLate.Load() && m.cfg.Extra["tools"] == nil, 0)
+	infos, digest, changes := provider.Revealed(req, m.reveals && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil, 0)
 	head, err := p.tools.get(infos, digest)
 	if err != nil {
 		return nil, nil, err
@@ -154,8 +154,7 @@ func (m *Model) chatHead(req *model.Request, tools *toolList) (w *wireRequest, e
 	return w, nil
 }
 
-// override sets members of an object, or removes those whose new value is null. The result is
-// sorted by name.
+// override sets members of an object, or removes those whose new value is null. The result is sorted by name.
 func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	if len(extra) == 0 {
 		return object, nil

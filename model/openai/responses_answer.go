@@ -55,7 +55,8 @@ func (item *outputItem) complete() bool {
 // data handles the payload of a data line. JSON may be spread over several lines.
 func (r *response) data(event string, payload []byte) error {
 	if string(payload) == "[DONE]" {
-		return r.end()
+		r.end()
+		return nil
 	}
 	if len(r.pending) > 0 {
 		r.pending = append(append(r.pending, '\n'), payload...)
@@ -113,7 +114,7 @@ func (r *response) event(ev *responseEvent, payload []byte) error {
 		r.added(ev)
 	case "response.output_item.done":
 		members, copied := itemMembers(ev.Item)
-		item := r.endOf(ev, members)
+		item := r.endedItem(ev, members)
 		r.item(item, members, true)
 		item.raw = copied
 	case "response.content_part.added", "response.content_part.done":
@@ -197,8 +198,8 @@ func (r *response) find(ev *responseEvent) *outputItem {
 	return r.open(ev)
 }
 
-// endOf returns the item that an end event belongs to.
-func (r *response) endOf(ev *responseEvent, members map[string]json.RawMessage) *outputItem {
+// endedItem returns the item whose end an event reports.
+func (r *response) endedItem(ev *responseEvent, members map[string]json.RawMessage) *outputItem {
 	if ev.ItemID == "" && ev.OutputIndex == nil {
 		if item := r.match(members, func(item *outputItem) bool { return !item.ended }); item != nil {
 			return item
@@ -349,7 +350,7 @@ const (
 	maxParts  = 10_000 // of an item; bounds the memory for a large index
 )
 
-// thought is like text, for the n-th part of reasoning.
+// thought yields s, a piece of the n-th part of reasoning, or, if whole is set, what is new in the part; see text.
 func (r *response) thought(item *outputItem, n int, s string, whole bool) {
 	if item.kind == "" {
 		item.kind = "reasoning"
@@ -401,7 +402,7 @@ func (r *response) functionCall(item *outputItem, ended bool) {
 	}
 }
 
-// arguments is like text, for the arguments of a call.
+// arguments yields s, a piece of the arguments of a call, or, if whole is set, what is new in them; see text.
 func (r *response) arguments(item *outputItem, s string, whole bool) {
 	if item.kind == "" {
 		item.kind = "function_call"

@@ -71,15 +71,14 @@ func (r *response) final(output []json.RawMessage) {
 }
 
 // end handles [DONE]. If the event with the complete response is missing, the answer is complete only if all items are.
-func (r *response) end() error {
+func (r *response) end() {
 	isOpen := func(item *outputItem) bool { return !item.ended }
 	if len(r.items) > 0 && !slices.ContainsFunc(r.items, isOpen) { // otherwise read reports a stream that ended early
 		r.done, r.reason = true, "stop"
 	}
-	return nil
 }
 
-// finish sends the calls whose name never came, the extras and the finish. The items that must be sent back
+// finish yields the calls whose name never came, the extras and the finish. The items that must be sent back
 // unchanged are an extra of the reasoning, unless the answer was cut off.
 func (r *response) finish() error {
 	for n := range r.calls {

@@ -97,7 +97,7 @@ func hasKept(m *message.Message) bool {
 
 // keptItems returns the original items of a message, or nil if they were not kept or no longer match it.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
-	if !hasKept(m) || e.lost.Has(m) {
+	if !hasKept(m) || e.withoutReasoning.Has(m) {
 		return nil
 	}
 	var text strings.Builder
@@ -173,10 +173,10 @@ func textContent(kind, text string) any {
 // content, and then also the ids, which are valid only together with it.
 func keep(items []*outputItem) json.RawMessage {
 	var kept []keptItem
-	lost := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.complete() })
+	incomplete := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.complete() })
 	plain := true
 	for _, item := range items {
-		if k, ok := item.keep(lost); ok {
+		if k, ok := item.keep(incomplete); ok {
 			kept = append(kept, k)
 			plain = plain && (item.kind == "function_call" || item.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal")
 		}
@@ -191,8 +191,8 @@ func keep(items []*outputItem) json.RawMessage {
 	return data
 }
 
-// keep returns the item without its text, and whether there is anything to keep.
-func (item *outputItem) keep(lost bool) (keptItem, bool) {
+// keep returns the item without its text, and whether there is anything to keep. noID says that its id must not be sent.
+func (item *outputItem) keep(noID bool) (keptItem, bool) {
 	if item.members == nil { // only deltas were received
 		item.members = map[string]json.RawMessage{"type": quote(item.kind)}
 	}
@@ -221,7 +221,7 @@ func (item *outputItem) keep(lost bool) (keptItem, bool) {
 	if k.Item["status"] != nil {
 		k.Item["status"] = quote("completed")
 	}
-	if lost || !strings.HasPrefix(item.id, prefix) { // the API rejects other ids, which proxies make up
+	if noID || !strings.HasPrefix(item.id, prefix) { // the API rejects other ids, which proxies make up
 		delete(k.Item, "id")
 	}
 	return k, true

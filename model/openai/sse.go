@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// readSize fits about fifty events, which arrive together when the
-	// reader is slower than the model.
+	// readSize fits about fifty events, which arrive together when the reader is slower than the model.
 	readSize = 16 << 10
 	// maxPending bounds an event whose JSON is spread over several lines.
 	maxPending = 1 << 20
@@ -46,9 +45,8 @@ func (l *lines) release() {
 	pool.Put(l)
 }
 
-// next returns the next line without its end: LF, CRLF or the end of the stream. It is
-// valid until the next call. A CR alone does not end a line, although the standard for
-// server-sent events allows it.
+// next returns the next line without its end: LF, CRLF or the end of the stream. It is valid until the next call. A
+// CR alone does not end a line, although the standard for server-sent events allows it.
 func (l *lines) next() ([]byte, error) {
 	line, err := l.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {

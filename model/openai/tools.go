@@ -14,10 +14,10 @@ import (
 // A toolList is an encoded list of tools. Only last changes after it is made.
 type toolList struct {
 	wire json.RawMessage         // an array; empty for no tools
-	own  map[string]string       // from the name on the wire to the tool's own
-	last atomic.Pointer[opening] // the beginning of the last request with these tools
+	own  map[string]string       // the tools' own names, by their names on the wire
+	last atomic.Pointer[opening] // the opening of the last request with these tools
 
-	// For a request with tools that were added later: own has only the names of those.
+	// For a request in whose course tools were added. Then own has only the names of the added ones.
 	head    *toolList
 	changes []*model.ToolChange
 }
@@ -30,8 +30,8 @@ type toolCache struct {
 	lists provider.ToolCache[toolList]
 }
 
-// get returns the encoded list of tools.
-// It fails on a schema that is not an object, and on two names that are the same on the wire.
+// get returns the encoded list of tools. It fails on a schema that is not an object, and on two names that are the same
+// on the wire.
 func (c *toolCache) get(tools []tool.Info, digest string) (*toolList, error) {
 	if len(tools) == 0 {
 		return &c.none, nil

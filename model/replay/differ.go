@@ -34,8 +34,7 @@ type differences struct {
 	size  int
 }
 
-// add adds a difference at a path. Long texts are shortened to the part around the first
-// byte that differs.
+// add adds a difference at a path. Long texts are shortened to the part around the first byte that differs.
 func (d *differences) add(where, recorded, now string) {
 	same := 0
 	for same < min(len(recorded), len(now)) && recorded[same] == now[same] {
@@ -47,8 +46,7 @@ func (d *differences) add(where, recorded, now string) {
 	d.lines = append(d.lines, fmt.Sprintf("%s: recorded %s, now %s", where, cut(recorded, start), cut(now, start)))
 }
 
-// compare adds the differences of two JSON values at a path such as
-// messages[2].content.
+// compare adds the differences of two JSON values at a path such as messages[2].content.
 func (d *differences) compare(where string, a, b any) {
 	switch a := a.(type) {
 	case map[string]any:

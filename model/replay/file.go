@@ -120,8 +120,7 @@ func encode(v any, indent string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// load reads and checks a file. It makes bodies canonical again, since the file may have
-// been edited.
+// load reads and checks a file. It makes bodies canonical again, since the file may have been edited.
 func load(path string) (*recording, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -24,8 +24,7 @@ type Player struct {
 	played []bool
 }
 
-// Play reads the recording at path. It fails if the file does not exist or is not a recording
-// of the current version.
+// Play reads the recording at path. It fails if the file does not exist or is not a recording of the current version.
 func Play(path string, cfg Config) (*Player, error) {
 	rec, err := load(path)
 	if err != nil {
@@ -34,8 +33,7 @@ func Play(path string, cfg Config) (*Player, error) {
 	return &Player{path: path, cfg: cfg, rec: rec, played: make([]bool, len(rec.Exchanges))}, nil
 }
 
-// Unplayed returns descriptions of the recorded requests that were not made, in the
-// order of the recording.
+// Unplayed returns descriptions of the recorded requests that were not made, in the order of the recording.
 func (p *Player) Unplayed() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +100,7 @@ func (r *request) same(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
 
-// nearest describes how a request differs from the most similar recorded one, if possible one that
-// was not played.
+// nearest describes how a request differs from the most similar recorded one, if possible one that was not played.
 func (p *Player) nearest(r *request) string {
 	all := !slices.Contains(p.played, false)
 	best, smallest := -1, differences{}
@@ -136,7 +133,7 @@ func (r *response) http(req *http.Request) *http.Response {
 		resp.Header = http.Header{}
 	}
 	var body io.Reader = bytes.NewReader(data)
-	if err := r.after(); err != nil {
+	if err := r.bodyErr(); err != nil {
 		resp.ContentLength = -1
 		body = io.MultiReader(body, failing{err})
 	}
@@ -144,8 +141,8 @@ func (r *response) http(req *http.Request) *http.Response {
 	return resp
 }
 
-// after returns the error with which the body ends.
-func (r *response) after() error {
+// bodyErr returns the error with which the body ends.
+func (r *response) bodyErr() error {
 	switch {
 	case r.Broken == io.ErrUnexpectedEOF.Error():
 		return io.ErrUnexpectedEOF

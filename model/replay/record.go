@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// A Recorder forwards requests and keeps the exchanges in memory until it is closed. It is
-// safe for concurrent use.
+// A Recorder forwards requests and keeps the exchanges in memory until it is closed. It is safe for concurrent use.
 type Recorder struct {
 	path string
 	cfg  Config
@@ -39,9 +38,8 @@ func Record(path string, cfg Config) *Recorder {
 	return &Recorder{path: path, cfg: cfg}
 }
 
-// RoundTrip sends req and returns the response. The body is recorded as the
-// client reads it. RoundTrip fails if the transport does, and on a compressed response,
-// which it did not ask for.
+// RoundTrip sends req and returns the response. The body is recorded as the client reads it. RoundTrip fails if the
+// transport does, and on a compressed response, which it did not ask for.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
@@ -99,8 +97,7 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// fail records that there was no response. It keeps only the innermost error, since the
-// outer ones contain addresses.
+// fail records that there was no response. It keeps only the innermost error, since the outer ones contain addresses.
 func (c *call) fail(err error) {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
@@ -114,8 +111,7 @@ func (c *call) fail(err error) {
 	c.done = true
 }
 
-// keptHeaders are the response headers that are recorded: those that a client acts on.
-// Others may contain secrets.
+// keptHeaders are the response headers that are recorded: those that a client acts on. Others may contain secrets.
 var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
 // begin records the head of the response.
@@ -153,7 +149,7 @@ func (c *call) end(err error, closed bool) {
 	}
 }
 
-// A tap records what is read from a body.
+// A tap is a body that records what is read from it.
 type tap struct {
 	io.ReadCloser
 	call *call

@@ -9,28 +9,23 @@
 //		…
 //	}
 //
-// [Test] uses a [Recorder] and a [Player], which are both an
-// http.RoundTripper and work with any HTTP client.
+// [Test] uses a [Recorder] and a [Player], which are both an http.RoundTripper and work with any HTTP client.
 //
 // # The file
 //
-// The file is readable: requests are JSON with sorted members, responses are the
-// received lines, byte for byte, so that a streamed answer is parsed again. A stream that
-// ended early ends early again.
+// The file is readable: requests are JSON with sorted members, responses are the received lines, byte for byte, so
+// that a streamed answer is parsed again. A stream that ended early ends early again.
 //
-// A request is answered by the first recorded exchange that has the same method,
-// path and body, and has not been played. JSON bodies are compared
-// as values: spaces and the order of members are ignored. Host, query and
-// headers are ignored too. For a request that was not recorded the error
-// says how it differs from the most similar recorded one; it is a [*model.Error]
-// that is not retried.
+// A request is answered by the first recorded exchange that has the same method, path and body, and has not been
+// played. JSON bodies are compared as values: spaces and the order of members are ignored. Host, query and headers
+// are ignored too. For a request that was not recorded the error says how it differs from the most similar recorded
+// one; it is a [*model.Error] that is not retried.
 //
 // # Secrets
 //
-// The headers, host and query of a request are not recorded. Of a response's headers,
-// those for its type, date and retries are. A key from the request's headers or URL
-// is replaced with REDACTED in paths and bodies. Other secrets must
-// be removed by [Config.Rewrite]: review a file before you publish it.
+// The headers, host and query of a request are not recorded. Of a response's headers, those for its type, date and
+// retries are. A key from the request's headers or URL is replaced with REDACTED in paths and bodies. Other secrets
+// must be removed by [Config.Rewrite]: review a file before you publish it.
 package replay
 
 import (
@@ -43,10 +38,9 @@ type Config struct {
 	// Next sends requests while recording; nil means [http.DefaultTransport].
 	Next http.RoundTripper
 
-	// Rewrite, if not nil, returns the body to record and compare instead of each
-	// body of a request or a response. It removes secrets and values that differ each
-	// time. The client gets the original response. Rewrite must be safe for
-	// concurrent use if requests are made concurrently.
+	// Rewrite, if not nil, returns the body to record and compare instead of each body of a request or a response. It
+	// removes secrets and values that differ each time. The client gets the original response. Rewrite must be safe
+	// for concurrent use if requests are made concurrently.
 	Rewrite func(body []byte) []byte
 }
 
@@ -73,9 +67,8 @@ type T interface {
 	Cleanup(func())
 }
 
-// Test returns a client that plays the file at path or, if record is set,
-// records it, writing the file at the end of the test. The test fails if it does not make
-// every recorded request, or if the file cannot be read or written.
+// Test returns a client that plays the file at path or, if record is set, records it, writing the file at the end of
+// the test. The test fails if it does not make every recorded request, or if the file cannot be read or written.
 func Test(t T, path string, record bool) *http.Client {
 	t.Helper()
 	if record {

@@ -21,9 +21,8 @@ func (s secrets) clean(text []byte) []byte {
 	return text
 }
 
-// secretsOf returns the parts of a request that are likely to be keys: the password in
-// its URL, and the values of headers and query parameters with such
-// names. The longest come first, as one may be a part of another.
+// secretsOf returns the parts of a request that are likely to be keys: the password in its URL, and the values of
+// headers and query parameters with such names. The longest come first, as one may be a part of another.
 func secretsOf(req *http.Request) secrets {
 	var found secrets
 	add := func(name string, values []string) {

@@ -18,9 +18,6 @@ const pieceSize = 12
 
 var errStopped = errors.New("the reader stopped")
 
-// This file plays a turn as a stream of chunks with an estimated usage, and has
-// checks for Turn.Expect.
-
 // An answer is one turn being played.
 type answer struct {
 	ctx      context.Context
@@ -127,8 +124,7 @@ func nextCallNumber(req *model.Request) int {
 // tokens estimates the tokens in size bytes: four bytes per token, rounded up.
 func tokens(size int) int { return (size + 3) / 4 }
 
-// LastContains is a check for [Turn.Expect]: the last message, from the
-// user or with tool results, contains text.
+// LastContains is a check for [Turn.Expect]: the last message, from the user or with tool results, contains text.
 func LastContains(text string) func(*model.Request) error {
 	return func(req *model.Request) error {
 		if len(req.Messages) == 0 {
@@ -142,8 +138,7 @@ func LastContains(text string) func(*model.Request) error {
 	}
 }
 
-// HasTools is a check for [Turn.Expect]: the model is shown exactly these
-// tools, in this order.
+// HasTools is a check for [Turn.Expect]: the model is shown exactly these tools, in this order.
 func HasTools(names ...string) func(*model.Request) error {
 	return func(req *model.Request) error {
 		var shown []string

@@ -11,9 +11,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// CallEvery answers with one call of each tool that the model is shown, in
-// order, except for those named. The arguments are made from the tool's schema
-// and are valid. If none can be found for a schema (an unusual pattern, a
+// CallEvery answers with one call of each tool that the model is shown, in order, except for those named. The
+// arguments are made from the tool's schema and are valid. If none can be found for a schema (an unusual pattern, a
 // contradiction), the request fails with an error that names the tool.
 func CallEvery(except ...string) Turn {
 	return Func(func(req *model.Request) (Turn, error) {
@@ -35,9 +34,8 @@ func CallEvery(except ...string) Turn {
 	})
 }
 
-// sampleArguments makes arguments for a tool and validates them, including formats. It fails
-// if the schema does not compile or the sample is not valid. A tool
-// without a schema gets an empty object.
+// sampleArguments makes arguments for a tool and validates them, including formats. It fails if the schema does not
+// compile or the sample is not valid. A tool without a schema gets an empty object.
 func sampleArguments(t tool.Info) (json.RawMessage, error) {
 	if len(t.Input) == 0 {
 		return json.RawMessage("{}"), nil

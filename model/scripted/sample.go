@@ -14,9 +14,8 @@ import (
 // fails validation unless the schema allows it.
 const maxDepth = 12
 
-// sample makes a small value of a schema: the first alternative if there is a
-// choice, and only the required properties of an object. It does not combine keywords
-// that restrict each other; the caller validates the value.
+// sample makes a small value of a schema: the first alternative if there is a choice, and only the required
+// properties of an object. It does not combine keywords that restrict each other; the caller validates the value.
 func sample(s *jsonschema.Schema, depth int) any {
 	if s == nil || depth > maxDepth {
 		return nil
@@ -80,8 +79,7 @@ func sampleOwn(s *jsonschema.Schema, depth int) any {
 	return nil
 }
 
-// kind returns the first type that a schema allows, or the one that its keywords
-// apply to; empty if neither decides.
+// kind returns the first type that a schema allows, or the one that its keywords apply to; empty if neither decides.
 func kind(s *jsonschema.Schema) string {
 	if s.Types != nil {
 		types := s.Types.ToStrings()
@@ -191,8 +189,7 @@ func sampleNumber(s *jsonschema.Schema) any {
 	return json.Number(n.FloatString(6))
 }
 
-// merged adds the members of object b to a. If one is not an object the result is b, or
-// a if b is nil.
+// merged adds the members of object b to a. If one is not an object the result is b, or a if b is nil.
 func merged(a, b any) any {
 	ao, aok := a.(map[string]any)
 	bo, bok := b.(map[string]any)

@@ -6,14 +6,12 @@
 //		scripted.Say("It is 5.").Expect(scripted.LastContains("5")),
 //	)
 //
-// Each request plays the next [Turn]. The answer streams in small deltas, like a
-// real model's, to exercise the reader. Call ids ("call_1", "call_2", …) continue
-// those in the request's messages: the same script and conversation give
-// the same answer, even in another process. Usage is an estimate of four bytes per token.
+// Each request plays the next [Turn]. The answer streams in small deltas, like a real model's, to exercise the
+// reader. Call ids ("call_1", "call_2", …) continue those in the request's messages: the same script and conversation
+// give the same answer, even in another process. Usage is an estimate of four bytes per token.
 //
-// In a test use [Test], which fails the test when turns are left over or
-// missing. [CallEvery] calls every tool the model is shown, with arguments made
-// from its schema.
+// In a test use [Test], which fails the test when turns are left over or missing. [CallEvery] calls every tool the
+// model is shown, with arguments made from its schema.
 package scripted
 
 import (
@@ -27,8 +25,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Model plays turns. It is safe for concurrent use; turns are assigned in the order
-// in which requests arrive.
+// A Model plays turns. It is safe for concurrent use; turns are assigned in the order in which requests arrive.
 type Model struct {
 	mu       sync.Mutex
 	turns    []Turn
@@ -128,8 +125,7 @@ func (m *Model) nextTurn(req *model.Request) (Turn, error) {
 	return m.resolve(m.turns[i], req, n)
 }
 
-// resolve runs a turn's checks on request n, and replaces its functions with the
-// turns that they return.
+// resolve runs a turn's checks on request n, and replaces its functions with the turns that they return.
 func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	for _, check := range t.checks {
 		if err := check(req); err != nil {
@@ -154,8 +150,7 @@ func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	return out, nil
 }
 
-// failed reports err to the test, if there is one, and returns it as an error that is
-// not retried.
+// failed reports err to the test, if there is one, and returns it as an error that is not retried.
 func (m *Model) failed(err error) error {
 	if m.report != nil {
 		m.report(err)

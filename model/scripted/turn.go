@@ -8,9 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Turn is the model's answer to one request. [Say], [Call],
-// [Think], [Fail], [Func], [CallEvery] and [Repeat] create turns;
-// [Turn.And] and [Turn.Expect] combine them. Turns are values and may be used more than once.
+// A Turn is the model's answer to one request. [Say], [Call], [Think], [Fail], [Func], [CallEvery] and [Repeat]
+// create turns; [Turn.And] and [Turn.Expect] combine them. Turns are values and may be used more than once.
 type Turn struct {
 	parts  []part
 	checks []func(*model.Request) error
@@ -37,9 +36,8 @@ func Say(text string) Turn { return Turn{parts: []part{{text: &text}}} }
 // Think answers with reasoning; combine it with text or calls.
 func Think(text string) Turn { return Turn{parts: []part{{thinking: &text}}} }
 
-// Call answers with a tool call. The arguments are encoded as JSON, nil as
-// {}; a json.RawMessage is sent unchanged, even if it is not valid JSON, to play a
-// model that makes mistakes. Call panics if the arguments cannot be encoded.
+// Call answers with a tool call. The arguments are encoded as JSON, nil as {}; a json.RawMessage is sent unchanged,
+// even if it is not valid JSON, to play a model that makes mistakes. Call panics if the arguments cannot be encoded.
 func Call(tool string, args any) Turn {
 	var raw json.RawMessage
 	switch args := args.(type) {
@@ -80,9 +78,8 @@ func (t Turn) And(others ...Turn) Turn {
 	return t
 }
 
-// Expect returns t with checks of the request. The first error
-// fails the request, and the test of [Test]. [LastContains] and
-// [HasTools] are predefined checks.
+// Expect returns t with checks of the request. The first error fails the request, and the test of [Test].
+// [LastContains] and [HasTools] are predefined checks.
 func (t Turn) Expect(checks ...func(*model.Request) error) Turn {
 	t.checks = append(slices.Clone(t.checks), checks...)
 	return t

@@ -41,8 +41,8 @@ func Batch(msgs []*message.Message, results map[string]*message.ToolResult) (cal
 	return calls, later, n, nil
 }
 
-// Unmatched returns the blocks of a tool message that must be sent in a user message: its hints and, as text, the
-// results that used does not have: those without a call, and all but the first result of a call.
+// Unmatched returns the blocks of a tool message that must be sent in a user message: its hints and, as text, its
+// results that are not in used. These have no call, or their call has an earlier result.
 func Unmatched(m *message.Message, used map[string]*message.ToolResult) message.Blocks {
 	found := hints(m.Blocks)
 	for _, b := range m.Blocks {

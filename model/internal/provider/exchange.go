@@ -93,7 +93,7 @@ func (x *Exchange) Close() {
 }
 
 // Explain returns the error to report for an error in an exchange about a conversation. If the caller's context has
-// ended, that is the cause; it is not a failure of the model, so it is not retried.
+// ended, it returns the context's error, which is not retried.
 func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 	if ended := x.parent.Err(); ended != nil {
 		return fmt.Errorf("model call: %w", ended)
@@ -110,8 +110,7 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
 }
 
-// MaxLine bounds a line of a stream, and an answer that is not a stream. An
-// image comes in one line.
+// MaxLine bounds a line of a stream, and an answer that is not a stream. An image comes in one line.
 const MaxLine = 64 << 20
 
 // Unstreamed returns an answer that is not a stream. For a stream it returns nil and consumes nothing. The first
@@ -136,8 +135,7 @@ func Unstreamed(r *bufio.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// firstByte returns the first byte that is not white space or part of a byte order mark, without
-// consuming it.
+// firstByte returns the first byte that is not white space or part of a byte order mark, without consuming it.
 func firstByte(r *bufio.Reader) (byte, error) {
 	for {
 		c, err := r.ReadByte()

@@ -15,11 +15,11 @@ type MessageSet struct{ keys sync.Map }
 // Add adds a message, and reports whether it was not in the set.
 func (s *MessageSet) Add(m *message.Message) bool {
 	key := weak.Make(m)
-	_, was := s.keys.LoadOrStore(key, true)
-	if !was {
+	_, loaded := s.keys.LoadOrStore(key, true)
+	if !loaded {
 		runtime.AddCleanup(m, func(key weak.Pointer[message.Message]) { s.keys.Delete(key) }, key)
 	}
-	return !was
+	return !loaded
 }
 
 // Has reports whether a message is in the set.

@@ -24,11 +24,11 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
 		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
 	}
-	own := branch{all: true}
-	_ = json.Unmarshal(top["properties"], &own.Properties)
-	_ = json.Unmarshal(top["required"], &own.Required)
-	branches := []branch{own}
-	changed := string(top["type"]) != `"object"` || own.Properties == nil
+	root := branch{all: true}
+	_ = json.Unmarshal(top["properties"], &root.Properties)
+	_ = json.Unmarshal(top["required"], &root.Required)
+	branches := []branch{root}
+	changed := string(top["type"]) != `"object"` || root.Properties == nil
 	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
 		var list []json.RawMessage
 		_ = json.Unmarshal(top[word], &list) // ignore anything but a list

@@ -48,11 +48,11 @@ func (c *ToolCache[L]) Get(tools []tool.Info, digest string, encode func([]tool.
 	return list, nil
 }
 
-// Revealed returns the list of tools of a request, its digest, and the changes to it. If late is false, or the changes
-// cannot be sent, the list has all tools that may be called. others is the number of tools that are in front of every
-// list: the first tool of all cannot be added late.
-func Revealed(req *model.Request, late bool, others int) (head []tool.Info, digest string, changes []*model.ToolChange) {
-	if !late || req.Reveal == nil || req.Extra["tools"] != nil {
+// Revealed returns the list of tools of a request, its digest, and the changes to it. If the server does
+// not support changes, or these cannot be sent, the list has all tools that may be called. others is the number of tools
+// in front of every list: tools can only be added to a request that already has one.
+func Revealed(req *model.Request, supported bool, others int) (head []tool.Info, digest string, changes []*model.ToolChange) {
+	if !supported || req.Reveal == nil || req.Extra["tools"] != nil {
 		return req.Tools, req.Digest, nil
 	}
 	v := req.Revealed()

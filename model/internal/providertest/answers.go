@@ -87,8 +87,7 @@ func Answer(t *testing.T, options, body string) (int, string, []string) {
 	return status, body, header
 }
 
-// Render formats the result of a request: a line for each block, then the finish
-// or the error.
+// Render formats the result of a request: a line for each block, then the finish or the error.
 func Render(t *testing.T, msg *message.Message, fin *model.Finish, err error) string {
 	var b strings.Builder
 	for _, block := range msg.Blocks {
