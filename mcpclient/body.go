@@ -9,8 +9,7 @@ import (
 	"io"
 )
 
-// A filter checks the messages of one HTTP response. mcp-go reads only the messages that it returns, so that the two
-// cannot interpret a message differently.
+// A filter checks the messages of one HTTP response. mcp-go gets only the messages that it returns.
 type filter struct {
 	max  int
 	logs bool      // Options.Log is set
@@ -49,8 +48,8 @@ func (f *filter) fail(reason error) error {
 	return reason
 }
 
-// read reads the body of a response.
-func (f *filter) read(body io.Reader) ([]byte, error) {
+// readBody reads the body of a response.
+func (f *filter) readBody(body io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
 	if err == nil && len(data) > f.max {
 		err = f.fail(errTooLarge)
@@ -58,9 +57,9 @@ func (f *filter) read(body io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// all reads the body of a response that is one message.
-func (f *filter) all(body io.Reader) ([]byte, error) {
-	data, err := f.read(body)
+// readMessage reads the body of a response that is one message, and checks the message.
+func (f *filter) readMessage(body io.Reader) ([]byte, error) {
+	data, err := f.readBody(body)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func (f *filter) all(body io.Reader) ([]byte, error) {
 	}
 	data, err = f.message(data)
 	if data == nil && err == nil {
-		err = errors.New("the response has no answer")
+		err = errNoAnswer
 	}
 	return data, err
 }

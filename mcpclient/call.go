@@ -284,14 +284,14 @@ func (c *calls) call(ctx context.Context, t *remoteTool, args json.RawMessage, s
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
-	extended, requests := false, new(atomic.Int64)
+	extendedTasks, requests := false, new(atomic.Int64)
 	err = c.run(ctx, &job{what: t.what(), repeatable: t.idempotent, effect: true, requests: requests, do: func(ctx context.Context, cn *conn, token string) (err error) {
-		extended = cn.protocol.extendedTasks()
+		extendedTasks = cn.protocol.extendedTasks()
 		res, err = cn.callTool(ctx, t, args, token)
 		return err
 	}}, steps)
 	if err == nil && res.task != nil {
-		res, err = c.follow(ctx, t, res.task, extended, requests, steps)
+		res, err = c.follow(ctx, t, res.task, extendedTasks, requests, steps)
 	}
 	if ctx.Err() == nil {
 		c.cat.catchUp(ctx)
@@ -304,11 +304,11 @@ type job struct {
 	what       string        // for errors
 	repeatable bool          // sending it twice does no harm
 	effect     bool          // it may change something
-	requests   *atomic.Int64 // number of requests of the server within the job; the jobs of one call share it; nil is a new one
+	requests   *atomic.Int64 // counts requests of the server; shared by the jobs of one call; nil for a single job
 	do         func(ctx context.Context, cn *conn, token string) error
 }
 
-// uncertain marks the error of a request that may have run. effect says whether it may have changed something.
+// uncertain marks the error of a request that may have run. effect says whether the request may have changed something.
 func uncertain(err error, effect bool) error {
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || se.MayHaveRun {
@@ -329,14 +329,14 @@ func uncertain(err error, effect bool) error {
 func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
+	callTimer := time.AfterFunc(c.cfg.Timeouts.Call, func() {
 		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call)), j.effect))
 	})
-	defer hard.Stop()
-	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
+	defer callTimer.Stop()
+	idleTimer := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
 		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle)), j.effect))
 	})
-	defer idle.Stop()
+	defer idleTimer.Stop()
 	const tries = 3 // only one more after a lost connection
 	ran := false    // the job may have run in one of the tries
 	if j.requests == nil {
@@ -345,7 +345,7 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	for try, losses := 1, 0; ; try++ {
 		// Each try has its own tracker, since progress starts at zero again.
 		sent, err := c.tryOnce(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
-			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
+			resetClock: func() { idleTimer.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idleTimer.Stop() }})
 		if err == nil {
 			return nil
 		}

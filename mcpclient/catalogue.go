@@ -93,8 +93,8 @@ const (
 	allLists        = listOfTools | listOfPrompts | listOfResources
 )
 
-// listsChanged marks the lists as changed, so that the next use requests them again, and calls the listeners.
-func (c *catalogue) listsChanged(lists uint32) {
+// invalidate makes the next use of the lists request them again, and calls the listeners.
+func (c *catalogue) invalidate(lists uint32) {
 	if lists&listOfPrompts != 0 && c.prompts.changed() {
 		c.listeners.call(onPrompts)
 	}
@@ -166,7 +166,7 @@ func (c *catalogue) catchUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
 	if due && c.relistAfterChange(ctx) != nil {
-		c.listChanged(listOfTools)
+		c.scheduleRelist(listOfTools)
 	}
 	if c.listing.lock(ctx) == nil { // or wait for a listing in progress
 		c.listing.unlock()
@@ -211,12 +211,12 @@ func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error
 // connected implements connObserver. A restarted server may have other lists.
 func (c *catalogue) connected(again bool) {
 	if again {
-		c.listChanged(allLists)
+		c.scheduleRelist(allLists)
 	}
 }
 
-// listChanged makes maintain list again soon.
-func (c *catalogue) listChanged(lists uint32) {
+// scheduleRelist makes maintain list again soon.
+func (c *catalogue) scheduleRelist(lists uint32) {
 	c.changedLists.Or(lists)
 	signal(c.wake)
 }
@@ -226,16 +226,16 @@ func (c *catalogue) notify(method string, params map[string]any) {
 	switch method {
 	case mcp.MethodNotificationResourceUpdated:
 		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
-			c.listChanged(updates)
+			c.scheduleRelist(updates)
 		}
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
-		c.listChanged(listOfTools)
+		c.scheduleRelist(listOfTools)
 	case mcp.MethodNotificationPromptsListChanged:
-		c.listChanged(listOfPrompts)
+		c.scheduleRelist(listOfPrompts)
 	case mcp.MethodNotificationResourcesListChanged:
-		c.listChanged(listOfResources)
+		c.scheduleRelist(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.listChanged(allLists) // changes before the subscription were not announced
+		c.scheduleRelist(allLists) // changes before the subscription were not announced
 	}
 }
 
@@ -293,7 +293,7 @@ func (c *catalogue) maintain(cn *conn) {
 			if lists&listOfTools != 0 {
 				_ = c.relistAfterChange(cn.life)
 			}
-			c.listsChanged(lists)
+			c.invalidate(lists)
 			if lists&updates != 0 {
 				c.watches.callListeners()
 			}

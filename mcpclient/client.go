@@ -116,7 +116,7 @@ func (c *Client) Call(ctx context.Context, name string, args any) (*message.Tool
 		return nil, err
 	}
 	for _, t := range tools {
-		if _, own, _ := Origin(t); own != name {
+		if _, original, _ := Origin(t); original != name {
 			continue
 		}
 		call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}

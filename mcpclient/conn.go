@@ -79,6 +79,7 @@ func (c *conn) request(ctx context.Context, method string, params map[string]any
 	return c.requestIn(ctx, c.protocol, method, params, header)
 }
 
+// requestIn is request with a protocol that is not negotiated yet.
 func (c *conn) requestIn(ctx context.Context, p protocol, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
 	if c.dead() {
 		return nil, &unreachedError{context.Cause(c.life)}

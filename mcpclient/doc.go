@@ -102,10 +102,10 @@
 //
 // With [HTTP].OAuth the client logs in when the server demands it, and again when a token has expired or has
 // too few scopes. The host shows a page and receives the redirect; see [OAuth], and [HTTP.BeginLogin] for a program that
-// serves the page of the redirect to many users. If the server repeats a token in its answer, asterisks replace it. Tokens are sent only to the
-// host of the URL, and credentials only to their issuer. A server on another machine cannot make the client
-// connect to this one: each address is checked when it is dialled. Behind a proxy only names are checked, and
-// the proxy must check addresses.
+// serves the page of the redirect to many users. Tokens are sent only to the host of the URL, and credentials only to
+// their issuer; a token that the server repeats in its answer is replaced by asterisks. A server on another machine
+// cannot make the client connect to this one: each address is checked when it is dialled. Behind a proxy only names are
+// checked, and the proxy must check addresses.
 //
 // # Trust
 //

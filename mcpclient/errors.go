@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -120,10 +121,5 @@ func clip(s string, n int) string {
 
 func isStatus(err error, codes ...int) bool {
 	s, ok := errors.AsType[*httpStatusError](err)
-	for _, code := range codes {
-		if ok && s.code == code {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(codes, s.code)
 }

@@ -35,12 +35,12 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 		return nil, err
 	}
 	var out []tool.Tool
-	for _, now := range s.groups {
-		if now.key != g.key {
+	for _, current := range s.groups {
+		if current.key != g.key {
 			continue
 		}
 		for _, t := range s.tools {
-			if _, in := slices.BinarySearch(now.members, t.Info().Name); in {
+			if _, in := slices.BinarySearch(current.members, t.Info().Name); in {
 				out = append(out, t)
 			}
 		}

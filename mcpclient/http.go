@@ -94,7 +94,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = newEventBody(res.Body, f)
 	case kind == "application/json" && f.x != nil:
 		defer res.Body.Close()
-		data, err := f.all(res.Body)
+		data, err := f.readMessage(res.Body)
 		if err != nil {
 			return nil, err
 		}
@@ -139,14 +139,14 @@ func baseTransport(cfg *config) (rt http.RoundTripper, closeIdle func()) {
 	if cfg.http.Client != nil && cfg.http.Client.Transport != nil {
 		return newOutboundGuard(cfg.url, cfg.http.Client.Transport)
 	}
-	own, ok := http.DefaultTransport.(*http.Transport)
+	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has replaced it
 		return newOutboundGuard(cfg.url, http.DefaultTransport)
 	}
-	own = own.Clone()
-	own.MaxIdleConnsPerHost = maxIdleConns // the default of two would make most calls of a busy gateway dial
-	rt, direct := newOutboundGuard(cfg.url, own)
-	return rt, func() { own.CloseIdleConnections(); direct() }
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = maxIdleConns // the default of two would make most calls of a busy gateway dial
+	rt, closeGuarded := newOutboundGuard(cfg.url, t)
+	return rt, func() { t.CloseIdleConnections(); closeGuarded() }
 }
 
 // httpTransport makes the mcp-go transport for wireHTTP or wireSSE. It also returns the client that the

@@ -34,7 +34,7 @@ type hub struct {
 	mu    sync.Mutex
 	roots []string    // Options.Roots, or the directories of SetRoots
 	open  map[any]int // requests in progress, by the host of the call
-	all   int         // the sum over all hosts
+	total int         // requests in progress of all hosts
 }
 
 func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
@@ -47,15 +47,15 @@ func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.all >= maxOpenRequests || h.open[caller] >= maxOpenPerHost {
+	if h.total >= maxOpenRequests || h.open[caller] >= maxOpenPerHost {
 		return nil, false
 	}
-	h.all++
+	h.total++
 	h.open[caller]++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.all--
+		h.total--
 		if h.open[caller]--; h.open[caller] == 0 {
 			delete(h.open, caller)
 		}

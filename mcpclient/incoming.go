@@ -82,8 +82,8 @@ func (c *conn) write(answer *transport.JSONRPCResponse) {
 	}
 }
 
-// post sends the answer to a request of the server as an HTTP request. It repeats it for a minute if it may not have reached
-// the server, which drops an answer that it already has: the call would wait for it.
+// post sends the answer to a request of the server as an HTTP request. It repeats a failed one for a minute, since the
+// server's call waits for the answer. A server ignores an answer that it already has.
 func (c *conn) post(answer *transport.JSONRPCResponse) {
 	ctx, cancel := context.WithTimeout(c.life, time.Minute)
 	defer cancel()
@@ -138,10 +138,7 @@ func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transpo
 	if key, err := json.Marshal(req.ID); err == nil {
 		defer c.serverRequests.add(string(key), cancel)()
 	}
-	params, err := json.Marshal(req.Params)
-	if err != nil {
-		params = nil
-	}
+	params, _ := json.Marshal(req.Params) // it was decoded from JSON
 	answer, err := c.answerRequest(ctx, req.Method, params)
 	var result json.RawMessage
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A link is a transport of mcp-go, which carries JSON-RPC, and manages its lifetime.
+// A link is a transport of mcp-go and its lifetime.
 type link struct {
 	cfg  *config
 	kind wire
@@ -115,8 +115,8 @@ func (l *link) overLines(in io.Reader, out io.WriteCloser, h handlers) error {
 // starts, so that nothing is missed or answered by mcp-go.
 func (l *link) handle(h handlers) {
 	l.tr.SetNotificationHandler(h.onNotification)
-	if two, ok := l.tr.(transport.BidirectionalInterface); ok {
-		two.SetRequestHandler(h.onRequest)
+	if b, ok := l.tr.(transport.BidirectionalInterface); ok {
+		b.SetRequestHandler(h.onRequest)
 	}
 }
 

@@ -286,7 +286,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 // http reads the members for a server with a URL.
 func (e *webEntry) http(x *expander) HTTP {
 	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
-	x.note("url", "url", address)
+	x.noteSecret("url", "url", address)
 	web := HTTP{URL: x.expand("url", address), Headers: x.values("headers", e.Headers, e.HTTPHeaders)}
 	if e.TokenEnv != "" {
 		if web.Headers == nil {
@@ -361,11 +361,11 @@ func hostTimeout(f float64) time.Duration {
 type expander struct {
 	dir     string
 	err     error
-	secrets []string // the places of secrets that the file has itself
+	secrets []string // where the file has secrets instead of references to variables
 }
 
-// note records the place of a value that looks like a secret.
-func (x *expander) note(where, name, value string) {
+// noteSecret records the place of a value that looks like a secret.
+func (x *expander) noteSecret(where, name, value string) {
 	if looksSecret(name, value) {
 		x.secrets = append(x.secrets, where)
 	}
@@ -387,7 +387,7 @@ func (x *expander) values(where string, sources ...map[string]looseString) map[s
 				out = map[string]string{}
 			}
 			out[k] = x.expand(where+"."+k, string(m[k]))
-			x.note(where+"."+k, k, string(m[k]))
+			x.noteSecret(where+"."+k, k, string(m[k]))
 		}
 	}
 	return out
@@ -399,7 +399,7 @@ func (x *expander) list(where string, ws stringList) []string {
 	for i, w := range ws {
 		at := fmt.Sprintf("%s[%d]", where, i)
 		out = append(out, x.expand(at, string(w)))
-		x.note(at, flag, string(w))
+		x.noteSecret(at, flag, string(w))
 		flag = ""
 		if strings.HasPrefix(string(w), "-") && !strings.Contains(string(w), "=") {
 			flag = string(w)
@@ -408,7 +408,7 @@ func (x *expander) list(where string, ws stringList) []string {
 	return out
 }
 
-// What editors accept in JSON, and the strings, in which it means nothing.
+// These match what editors accept in JSON, and strings, so that nothing in a string is replaced.
 var (
 	comment       = lazy.Regexp(`"(?:[^"\\]|\\.)*"|//[^\n]*|(?s:/\*.*?\*/)`)
 	trailingComma = lazy.Regexp(`"(?:[^"\\]|\\.)*"|,\s*[}\]]`)

@@ -183,7 +183,7 @@ func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, er
 		if g, err = l.replace(ctx, g, ch); err != nil {
 			return nil, err
 		}
-		err = l.save(context.WithoutCancel(ctx), g) // the refresh token before it may not work any more
+		err = l.save(context.WithoutCancel(ctx), g) // the last refresh token may not be valid any more
 	}
 	return g, err
 }
@@ -197,7 +197,7 @@ func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, 
 	if old != nil && old.Refresh != "" && ch.refresh {
 		g, err := l.refresh(context.WithoutCancel(ctx), site, old)
 		if e, ok := errors.AsType[*refusedError](err); !ok || e.status >= 500 || e.status == http.StatusTooManyRequests {
-			return g, err // otherwise the refresh token is of no use any more
+			return g, err // otherwise the refresh token is not valid any more
 		}
 	}
 	if l.cfg.Authorize == nil {
@@ -211,14 +211,14 @@ func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, 
 	if err != nil {
 		return nil, err
 	}
-	back, err := l.cfg.Authorize(ctx, page)
+	redirect, err := l.cfg.Authorize(ctx, page)
 	if err != nil {
 		return nil, err
 	}
-	return l.finish(ctx, p, back)
+	return l.finish(ctx, p, redirect)
 }
 
-// site returns the authorization server, and old if it is from there: credentials are only for their issuer.
+// site returns the authorization server, and old unless another server issued it: credentials are only for their issuer.
 func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer, *grant, error) {
 	site, err := l.discover(ctx, ch)
 	if err == nil {
@@ -233,14 +233,14 @@ func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer
 // checkIssuer prevents a login at an issuer other than that of the configuration, and sending the credentials of one
 // issuer to another one, which a server could name later.
 func (l *login) checkIssuer(site *authServer, old *grant) error {
-	first := l.cfg.Issuer
-	if first == "" && old != nil && l.cfg.ClientID != "" {
-		first = old.Issuer
+	required := l.cfg.Issuer
+	if required == "" && old != nil && l.cfg.ClientID != "" {
+		required = old.Issuer
 	}
-	if first == "" || first == site.Issuer {
+	if required == "" || required == site.Issuer {
 		return nil
 	}
-	return fmt.Errorf("the server names the authorization server %q, but the login belongs to %q", site.Issuer, first)
+	return fmt.Errorf("the server names the authorization server %q, but the login belongs to %q", site.Issuer, required)
 }
 
 // A pending login is one whose redirect has not arrived.
@@ -291,12 +291,12 @@ func scopes(site *authServer, old *grant, ch challenge) []string {
 }
 
 // finish exchanges the code of the redirect.
-func (l *login) finish(ctx context.Context, p *pending, back url.Values) (*grant, error) {
-	if err := p.Site.checkReturn(back, p.State); err != nil {
+func (l *login) finish(ctx context.Context, p *pending, redirect url.Values) (*grant, error) {
+	if err := p.Site.checkRedirect(redirect, p.State); err != nil {
 		return nil, err
 	}
 	return l.token(ctx, &p.Site, p.Client, url.Values{
-		"grant_type": {"authorization_code"}, "code": {back.Get("code")},
+		"grant_type": {"authorization_code"}, "code": {redirect.Get("code")},
 		"redirect_uri": {l.cfg.RedirectURL}, "code_verifier": {p.Verifier}, "resource": {p.Site.Resource},
 	}, p.Scope)
 }
@@ -311,19 +311,19 @@ func (l *login) refresh(ctx context.Context, site *authServer, old *grant) (*gra
 	return g, err
 }
 
-// checkReturn checks the query of the redirect. The issuer is compared exactly (RFC 9207).
-func (s *authServer) checkReturn(back url.Values, state string) error {
-	iss := back.Get("iss")
+// checkRedirect checks the query of the redirect. The issuer is compared exactly (RFC 9207).
+func (s *authServer) checkRedirect(redirect url.Values, state string) error {
+	iss := redirect.Get("iss")
 	switch {
-	case back.Get("state") != state:
+	case redirect.Get("state") != state:
 		return errors.New("the state of the redirect differs from that of the request; log in again")
 	case iss != "" && iss != s.Issuer:
 		return fmt.Errorf("the redirect comes from the issuer %q, not from %q", iss, s.Issuer)
 	case iss == "" && s.IssSupported:
 		return fmt.Errorf("the redirect has no issuer (iss), although %q declares that it sends one", s.Issuer)
-	case back.Get("error") != "":
-		return &refusedError{code: back.Get("error")}
-	case back.Get("code") == "":
+	case redirect.Get("error") != "":
+		return &refusedError{code: redirect.Get("error")}
+	case redirect.Get("code") == "":
 		return errors.New("the redirect has no code")
 	}
 	return nil

@@ -38,22 +38,23 @@ func withoutToken(err error, req *http.Request) error {
 
 type hidingBody struct {
 	io.ReadCloser
-	token    []byte
-	in       [4 << 10]byte
-	out, end []byte // what is to be returned, and what follows it, which may be the beginning of the token
-	err      error
+	token []byte
+	in    [4 << 10]byte
+	out   []byte // to be returned
+	held  []byte // the rest of what was read, which may be the beginning of the token
+	err   error
 }
 
 func (b *hidingBody) Read(p []byte) (int, error) {
 	for len(b.out) == 0 && b.err == nil {
 		var n int
 		n, b.err = b.ReadCloser.Read(b.in[:])
-		data := bytes.ReplaceAll(append(b.end, b.in[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
+		data := bytes.ReplaceAll(append(b.held, b.in[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
 		k := min(len(data), len(b.token)-1)
 		for k > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:k])) {
 			k--
 		}
-		b.out, b.end = data[:len(data)-k], bytes.Clone(data[len(data)-k:])
+		b.out, b.held = data[:len(data)-k], bytes.Clone(data[len(data)-k:])
 	}
 	n := copy(p, b.out)
 	if b.out = b.out[n:]; n > 0 || len(p) == 0 {

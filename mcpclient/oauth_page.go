@@ -10,8 +10,8 @@ import (
 )
 
 // BeginLogin begins a login whose redirect arrives at a page of the program, which may have many users. It returns the page
-// for the user's browser, and what FinishLogin needs. That contains secrets. Continue a login only in the browser that began
-// it; otherwise an attacker could log a victim in with the attacker's account.
+// for the user's browser, and the state of the login for FinishLogin, which contains secrets. Continue a login only in the
+// browser that began it; otherwise an attacker could log a victim in with the attacker's account.
 func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err error) {
 	l, closeIdle, err := t.newLogin()
 	if err != nil {

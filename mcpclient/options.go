@@ -179,8 +179,8 @@ func (c *config) setDefaults() {
 
 // wants reports whether the configuration includes a tool of that name.
 func (c *config) wants(name string) bool {
-	in := func(globs []string) bool {
+	matches := func(globs []string) bool {
 		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
 	}
-	return (len(c.IncludeTools) == 0 || in(c.IncludeTools)) && !in(c.ExcludeTools)
+	return (len(c.IncludeTools) == 0 || matches(c.IncludeTools)) && !matches(c.ExcludeTools)
 }

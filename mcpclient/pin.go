@@ -262,7 +262,7 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	}
 	for _, d := range []json.RawMessage{t.definition, current} {
 		if !bytes.Equal(pinned, d) {
-			c.listChanged(listOfTools) // relist, which withholds the tool
+			c.scheduleRelist(listOfTools) // relist, which withholds the tool
 			return errChanged(c.cfg.toolText(t.remoteName), pinned, d)
 		}
 	}

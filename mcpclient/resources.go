@@ -109,7 +109,7 @@ func (c *calls) fetch(ctx context.Context, method, what string, params map[strin
 	return raw, err
 }
 
-// A listCache keeps a list of the server's prompts, resources or resource templates.
+// A listCache keeps a list of the server's prompts, resources, resource templates or skills.
 type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out

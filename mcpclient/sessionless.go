@@ -102,7 +102,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch kind {
 	case "application/json":
-		data, err := f.read(res.Body)
+		data, err := f.readBody(res.Body)
 		if err != nil {
 			return nil, err
 		}

@@ -187,7 +187,13 @@ func (s *remoteSkill) readFiles(raw json.RawMessage) error {
 		return errors.New("resources does not list its SKILL.md")
 	}
 	slices.SortFunc(s.files, func(a, b skill.ManifestFile) int {
-		return cmp.Or(-cmp.Compare(strconv.FormatBool(a.Name == skillFile), strconv.FormatBool(b.Name == skillFile)), cmp.Compare(a.Name, b.Name))
+		switch skillFile { // it comes first
+		case a.Name:
+			return -1
+		case b.Name:
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
 	})
 	return nil
 }
@@ -282,7 +288,7 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 	data, ok := cat.skillCache.get(file.Digest)
 	if !ok {
 		var err error
-		if data, err = f.loader.calls.skillFile(ctx, f.uris[name]); err != nil {
+		if data, err = f.loader.calls.readBytes(ctx, f.uris[name]); err != nil {
 			return nil, err
 		}
 		if int64(len(data)) != file.Bytes || skill.Digest(data) != file.Digest {
@@ -299,8 +305,8 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 	return bytes.Clone(data), nil
 }
 
-// skillFile returns the bytes of a resource as the server has sent them.
-func (c *calls) skillFile(ctx context.Context, uri string) ([]byte, error) {
+// readBytes returns the bytes of a resource as the server has sent them.
+func (c *calls) readBytes(ctx context.Context, uri string) ([]byte, error) {
 	raw, err := c.fetch(ctx, "resources/read", "resource "+strconv.Quote(uri), map[string]any{"uri": uri})
 	if err != nil {
 		return nil, err

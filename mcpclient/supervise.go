@@ -32,10 +32,10 @@ func backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2)
 }
 
-// A state is that of the connection to a server; see [Status].
+// A state describes the connection to a server. These are the values of Status.State.
 type state string
 
-const ( // also the values of Status.State
+const (
 	stateIdle       = "idle"       // not connected yet, perhaps connecting for the first time
 	stateReady      = "ready"      // connected
 	stateRestarting = "restarting" // the connection was lost; a restart is in progress or due soon

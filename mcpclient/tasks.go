@@ -115,8 +115,8 @@ type follower struct {
 	id       string
 	what     string
 	steps    chan progress
-	shown    progress        // the last one that was shown
-	extended bool            // see protocol
+	shown    progress        // shown last
+	extended bool            // see extendedTasks of protocol
 	requests *atomic.Int64   // see job
 	answers  map[string]any  // to questions of the task, by their keys
 	sent     map[string]bool // the answers that the server has

@@ -110,22 +110,16 @@ func (t HTTP) configure(c *config) error {
 		}
 	}
 	c.http, c.url = t, u
-	if t.Token != nil {
-		if t.OAuth != nil {
-			return errors.New("HTTP.Token and HTTP.OAuth are both set; set one of them")
-		}
-		if err := oauthurl.Secure(t.URL); err != nil {
-			return fmt.Errorf("with HTTP.Token: %w, or others could read the tokens", err)
-		}
-	}
-	if t.OAuth == nil {
+	switch {
+	case t.Token == nil && t.OAuth == nil:
 		return nil
-	}
-	if t.OAuth.Authorize != nil && t.OAuth.RedirectURL == "" {
+	case t.Token != nil && t.OAuth != nil:
+		return errors.New("HTTP.Token and HTTP.OAuth are both set; set one of them")
+	case t.OAuth != nil && t.OAuth.Authorize != nil && t.OAuth.RedirectURL == "":
 		return errors.New("HTTP.OAuth has Authorize, but no RedirectURL")
 	}
 	if err := oauthurl.Secure(t.URL); err != nil {
-		return fmt.Errorf("with HTTP.OAuth: %w, or others could read the tokens", err)
+		return fmt.Errorf("with HTTP.Token or HTTP.OAuth: %w, or others could read the tokens", err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	if c.cfg.Stateless {
 		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.name)
 	}
-	w, err := c.cat.watches.join(c.cfg.name, uri, &fn)
+	w, err := c.cat.watches.addListener(c.cfg.name, uri, &fn)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 
 // unwatch removes a listener, and unsubscribes if it was the last.
 func (c *Client) unwatch(w *watch, fn *func()) {
-	if c.cat.watches.leave(w, fn) {
+	if c.cat.watches.removeListener(w, fn) {
 		return
 	}
 	cn := c.sup.current()
@@ -76,15 +76,15 @@ type watch struct {
 
 	// Guarded by watchList.mu.
 	subscribedOn *conn // the connection that has the subscription
-	fns          []*func()
-	due          bool
+	listeners    []*func()
+	due          bool // there was an update, and the listeners were not called since
 }
 
 func newWatches() *watchList {
 	return &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}
 }
 
-func (ws *watchList) join(server, uri string, fn *func()) (*watch, error) {
+func (ws *watchList) addListener(server, uri string, fn *func()) (*watch, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.all[uri]
@@ -95,16 +95,16 @@ func (ws *watchList) join(server, uri string, fn *func()) (*watch, error) {
 		w = &watch{uri: uri, busy: make(semaphore, 1)}
 		ws.all[uri] = w
 	}
-	w.fns = append(w.fns, fn)
+	w.listeners = append(w.listeners, fn)
 	return w, nil
 }
 
-// leave reports whether the watch has other listeners.
-func (ws *watchList) leave(w *watch, fn *func()) bool {
+// removeListener reports whether the watch has other listeners.
+func (ws *watchList) removeListener(w *watch, fn *func()) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.fns = slices.DeleteFunc(w.fns, func(o *func()) bool { return o == fn })
-	return len(w.fns) > 0
+	w.listeners = slices.DeleteFunc(w.listeners, func(o *func()) bool { return o == fn })
+	return len(w.listeners) > 0
 }
 
 // unsubscribed records that the server has no subscription. A listener that has joined in the meantime waits for busy, and
@@ -120,7 +120,7 @@ func (ws *watchList) unsubscribed(w *watch) {
 func (ws *watchList) dropUnused(w *watch) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if len(w.fns) > 0 || ws.all[w.uri] != w {
+	if len(w.listeners) > 0 || ws.all[w.uri] != w {
 		return false
 	}
 	delete(ws.all, w.uri)
@@ -131,7 +131,7 @@ func (ws *watchList) dropUnused(w *watch) bool {
 func (ws *watchList) state(w *watch, c *conn) (subscribed, watched bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return w.subscribedOn == c, len(w.fns) > 0
+	return w.subscribedOn == c, len(w.listeners) > 0
 }
 
 // setSubscribed records that the connection has the subscription. If another connection had it before, that
@@ -148,7 +148,7 @@ func (ws *watchList) list() (out []*watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, uri := range slices.Sorted(maps.Keys(ws.all)) {
-		if w := ws.all[uri]; len(w.fns) > 0 {
+		if w := ws.all[uri]; len(w.listeners) > 0 {
 			out = append(out, w)
 		}
 	}
@@ -203,7 +203,7 @@ func (ws *watchList) takeDue(w *watch) []*func() {
 		return nil
 	}
 	w.due = false
-	return slices.Clone(w.fns)
+	return slices.Clone(w.listeners)
 }
 
 // declaresSubscribe reports whether the server declares subscriptions to resources.

@@ -213,7 +213,7 @@ func TestListenRefused(t *testing.T) {
 // TestUpdatedCosts checks that the URI of an update is not copied for each of its parents.
 func TestUpdatedCosts(t *testing.T) {
 	ws := newWatches()
-	if _, err := ws.join("srv", "x://a", new(func())); err != nil {
+	if _, err := ws.addListener("srv", "x://a", new(func())); err != nil {
 		t.Fatal(err)
 	}
 	deep := strings.Repeat("/", maxUpdatedURI)
