@@ -84,6 +84,6 @@ package inspect
 //	GET  api/gateways                       {"gateways": […], "pins": […]}: the MCP gateways that run, and changed tools
 //	POST api/pins/accept                    {"id"}: accepts a changed tool
 //	GET  api/live?session=ID                server-sent events: "list" when the list has changed; of a session "rows" with
-//	                                        {"reload", "total", "rows": {INDEX: …}}, and "session" with what is known of it
+//	                                        {"reload", "from", "total", "rows": {INDEX: …}}, and "session" with what is known of it
 //
 // It may change with any version: there is no other client.

@@ -2,13 +2,17 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
@@ -157,7 +161,7 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		if err != nil {
 			return err
 		}
-		ev, err := raw.Decode()
+		ev, err := decode(raw)
 		if err != nil {
 			return fmt.Errorf("event %d: %w; it may be of a newer version of kitbag", raw.Seq, err)
 		}
@@ -179,6 +183,21 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		}
 	}
 	return nil
+}
+
+// toolResult matches the beginning of a tool_result as package event encodes it.
+var toolResult = regexp.MustCompile(`^{"seq":[0-9]+,"type":"tool_result",`)
+
+// decode is raw.Decode, but leaves out the Result of a tool, most of a long session. The timeline needs only its Text.
+func decode(raw session.Event) (event.Event, error) {
+	if !toolResult.Match(raw.Data) {
+		return raw.Decode()
+	}
+	ev := new(event.ToolResult)
+	return ev, json.Unmarshal(raw.Data, &struct {
+		*event.ToolResult
+		Result struct{} `json:"result"`
+	}{ToolResult: ev})
 }
 
 // eventsWithin is how long a store may take to yield the first event.
@@ -261,7 +280,8 @@ func (f *feed) announce() {
 
 // An update tells pages what has changed.
 type update struct {
-	Reload  bool         `json:"reload,omitempty"` // more than the rows below
+	Reload  bool         `json:"reload,omitempty"` // all rows, and what else is shown
+	From    int          `json:"from,omitempty"`   // many rows from this one on, which Rows does not have
 	Total   int          `json:"total"`
 	Rows    map[int]*row `json:"rows,omitempty"` // by index
 	Problem string       `json:"problem"`
@@ -279,7 +299,11 @@ func (f *feed) update() (u update, changed bool) {
 		c := *f.t.rows[i]
 		u.Rows[i] = &c
 	}
-	if len(u.Rows) > maxUpdate || u.Total < f.sent.Total || f.sent.Rows == nil {
+	if len(u.Rows) > maxUpdate {
+		u.From, u.Rows = slices.Min(slices.Collect(maps.Keys(u.Rows))), map[int]*row{}
+		u.Reload = u.From == 0
+	}
+	if u.Total < f.sent.Total || f.sent.Rows == nil {
 		u.Reload, u.Rows = true, map[int]*row{}
 	}
 	changed = len(f.t.changed) > 0 || u.Reload || u.Problem != f.sent.Problem

@@ -109,7 +109,7 @@ func watchPage(ctx context.Context, c *http.Client, base, id string) {
 	read("api/live?session="+id, func(body io.Reader) {
 		for lines := bufio.NewScanner(body); lines.Scan(); {
 			if strings.Contains(lines.Text(), `"reload":true`) {
-				for _, path := range []string{"", "/rows?from=0&n=200"} {
+				for _, path := range []string{"", "/rows?from=0&n=100"} {
 					read("api/sessions/"+id+path, func(body io.Reader) { _, _ = io.Copy(io.Discard, body) })
 				}
 			}

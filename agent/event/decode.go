@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,20 +23,34 @@ func Decode(data []byte) (Event, error) {
 }
 
 func decode(data []byte, nested int) (Event, error) {
-	var head struct {
-		Type string `json:"type"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	kind, err := typeOf(data)
+	if err != nil {
 		return nil, err
 	}
-	ev := newOf(head.Type)
+	ev := newOf(kind)
 	switch ev := ev.(type) {
 	case nil:
-		return nil, fmt.Errorf("unknown type %q", head.Type)
+		return nil, fmt.Errorf("unknown type %q", kind)
 	case *Sub:
 		return ev, ev.decode(data, nested)
 	}
 	return ev, json.Unmarshal(data, ev)
+}
+
+// typeOf returns the type of an event. Where it follows the number, as in all that this package encodes, the rest is not
+// read, which may be long.
+func typeOf(data []byte) (string, error) {
+	rest, _ := bytes.CutPrefix(data, []byte(`{"seq":`))
+	if rest, ok := bytes.CutPrefix(bytes.TrimLeft(rest, "0123456789"), []byte(`,"type":"`)); ok {
+		if kind, _, ok := bytes.Cut(rest, []byte(`"`)); ok {
+			return string(kind), nil
+		}
+	}
+	var head struct {
+		Type string `json:"type"`
+	}
+	err := json.Unmarshal(data, &head)
+	return head.Type, err
 }
 
 // decode decodes an event of a sub-agent, and the event in it. encoding/json cannot do that, since it does

@@ -3,7 +3,7 @@ import { trace } from "./decisions.js";
 import { variant } from "./variant.js";
 import { duration, el, get, later, money, number, post, show, table, time } from "./dom.js";
 
-const size = 200;
+const size = 100;
 
 export function timeline(path) {
   let from = 0, total = -1, loading = 0, shown = [];
@@ -101,7 +101,7 @@ export function timeline(path) {
   return {
     element,
     update(data) {
-      if (data.reload || loading) { refresh(); return; } // what is being loaded may be older than this
+      if (data.reload || loading || data.from < from + size) { refresh(); return; } // what is being loaded may be older than this
       total = data.total;
       problem.replaceChildren(data.problem);
       if (follow.checked && total > from + size || !change(data.rows || {})) refresh();

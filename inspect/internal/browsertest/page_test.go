@@ -3,12 +3,10 @@ package browsertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -200,49 +198,5 @@ func (tb *tab) faults(axe []byte, where string) {
 		} else {
 			tb.Logf("%s: axe: %s %s: %s %q", where, f.Impact, f.ID, f.Help, f.HTML)
 		}
-	}
-}
-
-// TestLong opens a session of 5,000 steps.
-func TestLong(t *testing.T) {
-	store, err := session.Dir(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	long(t, store, "long", longSteps)
-	all := fmt.Sprint("of ", 3*longSteps+1)
-	tb := open(t, serve(t, store, inspect.Options{}))
-	tb.shows("What is there to see?")
-	best := time.Hour // of three, since other tests run at the same time
-	for range 3 {
-		tb := open(t, serve(t, store, inspect.Options{}))
-		tb.shows("What is there to see?")
-		begin := time.Now()
-		tb.goTo("#/s/long")
-		tb.await("rows", "document.querySelectorAll('tr.tool').length > 10")
-		took := time.Since(begin)
-		tb.shows(all)
-		t.Logf("first rows after %v, all after %v", took, time.Since(begin))
-		best = min(best, took)
-	}
-	limit := 10 * time.Second // on any machine, whatever else it does
-	if os.Getenv("KITBAG_TIMES") != "" {
-		limit = time.Second
-	}
-	if best > limit {
-		t.Errorf("the first rows come after %v", best)
-	}
-	tb.goTo("#/s/long")
-	tb.shows(all)
-	for range 3 {
-		tb.click("Next")
-		tb.await("the next rows", "document.querySelectorAll('tr.tool').length > 10")
-	}
-	tb.click("Last")
-	tb.shows(all)
-	if bytes := eval[float64](tb, "performance.memory.usedJSHeapSize"); bytes > 150<<20 {
-		t.Errorf("the tab uses %.0f MB", bytes/(1<<20))
-	} else {
-		t.Logf("the tab uses %.1f MB", bytes/(1<<20))
 	}
 }
