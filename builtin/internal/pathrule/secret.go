@@ -194,7 +194,7 @@ func findOwnDir() string {
 }
 
 // copyEnds are the ends of the names of copies.
-var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup"}
+var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup", ".bk", ".copy", ".tmp", ".gz", ".xz", ".bz2", ".zst"}
 
 // secretBase reports whether a file, or the one that it is a copy of, is a secret in any directory. Editors put a dot
 // before the name of a copy, or "#" around it.
@@ -223,6 +223,9 @@ func secretOriginal(base string) bool {
 	}
 	if strings.HasPrefix(base, "krb5cc_") {
 		return true
+	}
+	if stem, ok := strings.CutSuffix(base, ".json"); ok {
+		return strings.HasPrefix(stem, "client_secret") || strings.HasSuffix(stem, ".tfvars") || strings.Contains(stem, "firebase-adminsdk")
 	}
 	if strings.HasPrefix(base, "ssh_host_") {
 		return strings.HasSuffix(base, "_key")

@@ -55,6 +55,10 @@ func TestSecretNames(t *testing.T) {
 		"/w/secret.yaml": true, "/w/passwords.txt": true, "/w/deploy_key": true, "/w/deploy_key.pub": false, "/tmp/krb5cc_0": true, "/etc/openvpn/auth.txt": true, "/home/u/.netlify/config.json": true, "/home/u/.curlrc": true,
 		"/home/u/.config/fish/config.fish": false, "/home/u/.config/fish/fish_variables": true, "/home/u/.viminfo": true, "/home/u/.jupyter/jupyter_notebook_config.json": true,
 		"/home/u/.aws/config": true, "/home/u/.awsx/config": false, "/proc/1/environ": true, "/proc/1/mem": true, "/proc/kcore": true, "/proc/1/status": false,
+		"/w/app-firebase-adminsdk-a1-0f.json": true, "/w/client_secret_1.apps.googleusercontent.com.json": true, "/w/prod.auto.tfvars.json": true, "/w/client.json": false, "/w/tokens.json": false, "/w/token.json": true,
+		"/w/credentials.csv": true, "/w/users.csv": false, "/w/.vscode/sftp.json": true, "/w/.vscode/settings.json": false, "/w/.idea/dataSources.local.xml": true, "/w/.secrets/db": true, "/home/u/.sops/age/keys.txt": true,
+		"/var/lib/docker/containers/0f/config.v2.json": true, "/var/lib/docker/x": false, "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/a/b": true, "/etc/netplan/1.yaml": true, "/etc/postfix/sasl_passwd": true,
+		"/w/id_rsa.gz": true, "/w/terraform.tfstate.xz": true, "/w/id_rsa.tmp": true, "/w/main.go.gz": false,
 		"/etc/wireguard/x": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
 	} {
 		if got := SecretName(name) != ""; got != want {

@@ -21,6 +21,8 @@ var (
 		".secret", "secret.yaml", "secret.yml", "secret.json", "secret.txt", "secrets.txt", "password.txt", "passwords.txt", ".vault-password", ".vault_password", "vault-password.txt", "vault_password.txt", "ansible-vault-pass.txt",
 		"deploy_key", "htpasswd", ".dockerconfigjson", "kubeconfig.yaml", "kubeconfig.yml", "cookies.txt", "serviceaccountkey.json", "service-account-key.json", "gcp-key.json", "gcp-credentials.json", "google-credentials.json",
 		".curlrc", ".wgetrc", ".prod.vars", ".mongorc.js", ".dbshell", ".viminfo", ".mailrc", "sentry.properties", "cifs-credentials",
+		"credentials.csv", "rootkey.csv", "accesskeys.csv", "passwords.csv", "token.json", "token.pickle", "api-key", ".password", "vault-password", "pgpass.conf", "keystore.properties", "k3s.yaml", "kubeconfig.json",
+		"sftp-config.json", ".ftpconfig", ".remote-sync.json", "datasources.local.xml", "sasl_passwd", "smbpasswd", "opasswd", "ipsec.secrets", "passwd.client", ".passwd-s3fs", ".lesshst",
 	}
 	// Names and extensions of files that are usual in projects and unknown in directories of secrets.
 	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
@@ -30,7 +32,7 @@ var (
 	projectKinds = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
 		".erl .hs .ml .clj .dart .zig .proto .graphql .html .css .scss .less .svg .sh .bash .sql .tf .mk .cmake .gradle .sbt .bzl .patch .diff")
 	// Extensions of files that are keys, or stores of keys.
-	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars", ".kubeconfig", ".credential"}
+	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars", ".kubeconfig", ".credential", ".1pif"}
 	// A .pem file holds a key unless its name has a part of publicPEM and none of privatePEM. So does a file with one of
 	// the tails.
 	publicPEM  = []string{"cert", "crt", "chain", "bundle", "root", "pub", "issuer", "dhparam", "csr"}
@@ -57,12 +59,12 @@ var (
 		"/.config/signal/", "/.config/discord/", "/.config/io.datasette.llm/keys.json", "/.local/share/mkcert/rootca-key.pem", "/.vagrant.d/insecure_private_key",
 		"/.netlify/", "/.openai/", "/.cursor/mcp.json", "/.wandb/", "/.nuget/nuget/nuget.config", "/.config/bitwarden cli/", "/.config/firebase/", "/.config/code/user/globalstorage/", "/.jupyter/jupyter_", "/.local/share/jupyter/runtime/",
 		"/.stripe/", "/.travis/config.yml", "/.config/jira/", "/.config/glab/", "/.config/helm/repositories.yaml", "/.helm/repository/repositories.yaml", "/.davfs2/secrets", "/.remmina/", "/.ncftp/bookmarks",
-		"/.config/evolution/sources/", "/.config/fish/fish_variables", "/.weechat/sec.conf", "/.getmail/",
+		"/.config/evolution/sources/", "/.config/fish/fish_variables", "/.weechat/", "/.getmail/", "/.vscode/sftp.json", "/.sops/age/", "/.config/remmina/", "/.putty/", "/.secrets/", "/.ipython/profile_default/history.sqlite",
 	}
 	secretPlaces = []string{
 		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
 		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/etc/openvpn/", "/var/spool/cron/", "/etc/mysql/debian.cnf/", "/etc/ppp/chap-secrets/", "/etc/ppp/pap-secrets/", "/etc/wpa_supplicant/", "/etc/rancher/", "/var/lib/jenkins/credentials.xml/",
-		"/var/lib/tailscale/",
+		"/var/lib/tailscale/", "/var/lib/docker/containers/", "/var/lib/kubelet/", "/var/lib/cloud/", "/run/cloud-init/", "/etc/netplan/", "/etc/cups/printers.conf/",
 	}
 	// Samples of names that a specific pattern may match.
 	secretSamples = slices.Concat(secretFiles, []string{".env", ".env.local", ".env.production", ".env.development", ".envrc", "prod.env", "key.pem", "private.pem", "terraform.tfstate", "server.key", "tls.key", "store.p12", "store.jks", "x.kdbx"})
