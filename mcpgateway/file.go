@@ -48,7 +48,10 @@ import (
 //	    "crm": {"grant": "token_exchange", "tokenURL": "https://login.example.com/token", "clientID": "kitbag", "secretEnv": "CRM_SECRET"},
 //	    "mail": {"grant": "user_login", "listAs": "https://login.example.com 1234"}
 //	  },
-//	  "logins": {"clientID": "kitbag", "secretEnv": "LOGIN_SECRET", "keyEnv": "LOGIN_KEY", "dir": "logins"},
+//	  "logins": {
+//	    "clients": {"https://login.example.com": {"clientID": "kitbag", "secretEnv": "LOGIN_SECRET"}},
+//	    "keyEnv": "LOGIN_KEY", "dir": "logins"
+//	  },
 //	  "rates": [{"tools": "github__*", "calls": 60, "every": "1m"}, {"tools": "*", "calls": 600, "every": "1h", "each": true}],
 //	  "taskAfter": "30s",
 //	  "audit": {"file": "audit.jsonl", "arguments": false},
@@ -71,8 +74,8 @@ import (
 // The servers in upstreamTokens get access tokens of an authorization server: with the grant "client_credentials" one for the
 // gateway itself, and with "token_exchange" one for each user, for which the gateway exchanges the token that the user has
 // sent. The token itself is sent to no server. The secret of the gateway's client is the content of a variable. With
-// "user_login" each user logs in to the server, when a call first needs it, and logins has the gateway's client at the first
-// of the issuers, the key that seals what is stored, and the directory for it, unless there are replicas; see [Logins].
+// "user_login" each user logs in to the server, when a call first needs it, and logins has the gateway's clients at the issuers,
+// the key that seals what is stored, and the directory for it, unless there are replicas; see [Logins].
 //
 // The rates limit how often tools run, on all replicas together; with each, for every credential and user. A call that takes
 // longer than taskAfter becomes a task, for clients that support tasks. See [mcpserver.Rate] and [mcpserver.Config].

@@ -83,14 +83,24 @@ func (r *reader) logins(data json.RawMessage) {
 	if data == nil {
 		return
 	}
-	c := &Logins{}
-	var secret, sealing, dir string
-	if _, ok := r.fields("logins", data, field{"clientID", &c.ClientID, "a string"}, field{"secretEnv", &secret, "the name of a variable"},
-		field{"keyEnv", &sealing, "the name of a variable"}, field{"dir", &dir, "the name of a directory"}); !ok {
+	c := &Logins{Clients: map[string]LoginClient{}}
+	var sealing, dir string
+	ms, ok := r.fields("logins", data, field{name: "clients"}, field{"keyEnv", &sealing, "the name of a variable"}, field{"dir", &dir, "the name of a directory"})
+	if !ok {
 		return
 	}
-	if secret != "" {
-		c.ClientSecret = r.variable("logins.secretEnv", secret, "the secret of the gateway's client")
+	if data := ms.get("clients"); data != nil {
+		clients, _ := r.object("logins.clients", data)
+		for _, m := range clients {
+			var client LoginClient
+			var secret string
+			key := join("logins.clients", m.key)
+			r.fields(key, m.value, field{"clientID", &client.ID, "a string"}, field{"secretEnv", &secret, "the name of a variable"})
+			if secret != "" {
+				client.Secret = r.variable(join(key, "secretEnv"), secret, "the secret of the gateway's client")
+			}
+			c.Clients[m.key] = client
+		}
 	}
 	c.Key = r.variable("logins.keyEnv", sealing, "a random key: kitbag mcp key makes one")
 	if dir != "" {

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"html"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,11 +23,13 @@ import (
 // A browser goes through the following pages. Each redirect carries a state, and the step that it belongs to is in a cookie
 // of the browser that began it, sealed: a redirect is of no use in another browser, and no replica has to remember it.
 //
-//  1. The start page says to which server, and has a button.
-//  2. The button leads to the gateway's own issuer, which redirects to the callback: now it is known who the user is.
-//  3. The callback leads to the authorization server of the MCP server, which redirects to a callback of the server's own:
-//     the answer of another authorization server is not mistaken for its (mix-up attack). The tokens that it gets are those
-//     of the user of step 2, whoever made the link of step 1.
+//  1. The start page says to which server, and has a button for each of the gateway's own issuers.
+//  2. The button leads to the issuer, which redirects to its callback: now it is known who the user is.
+//  3. The callback leads to the authorization server of the MCP server, which redirects to the callback of that server. The
+//     tokens that it gets are those of the user of step 2, whoever made the link of step 1.
+//
+// Each has a callback of its own, so that the answer of one authorization server is not mistaken for that of another
+// (mix-up attack).
 const (
 	connectPath  = "/oauth/connect"
 	callbackPath = "/oauth/callback"
@@ -39,11 +43,13 @@ const (
 
 // A loginStep is what a browser brings back to the callback.
 type loginStep struct {
-	Server  string
-	Logout  bool
-	User    string // empty in step 2
-	Begun   []byte // of mcpclient.HTTP.BeginLogin
-	Expires time.Time
+	Server   string
+	Logout   bool
+	Issuer   string // in step 2
+	User     string // in step 3
+	Callback string // the URL
+	Begun    []byte // of mcpclient.HTTP.BeginLogin
+	Expires  time.Time
 }
 
 func (l *logins) page(server string) string {
@@ -84,7 +90,7 @@ func (a authenticator) Wrap(next http.Handler) http.Handler {
 	mux.Handle("GET "+connectPath, page(a.logins.start))
 	mux.Handle("POST "+connectPath, page(a.logins.connect))
 	mux.Handle("GET "+callbackPath, page(a.logins.callback))
-	mux.Handle("GET "+callbackPath+"/{server}", page(a.logins.callback))
+	mux.Handle("GET "+callbackPath+"/", page(a.logins.callback))
 	mux.Handle("GET "+clientPath+"/{server}", page(a.logins.client))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern != "" {
@@ -113,17 +119,23 @@ func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
 	if _, err := l.find(server, ""); err != nil {
 		return err
 	}
-	show(w, http.StatusOK, fmt.Sprintf("A program asks you to log in to %q. First you log in here, so that only you can use your account there.", server), server)
+	form := ""
+	for _, issuer := range slices.Sorted(maps.Keys(l.identify)) {
+		form += fmt.Sprintf(`<form method="post" action="`+connectPath+`"><input type="hidden" name="server" value="%s"><input type="hidden" name="issuer" value="%s">
+%[2]s: <button>Log in</button> <button name="do" value="logout">Log out</button></form>
+`, html.EscapeString(server), html.EscapeString(issuer))
+	}
+	show(w, http.StatusOK, fmt.Sprintf("A program asks you to log in to %q. First you log in here, so that only you can use your account there.", server), form)
 	return nil
 }
 
 // connect is the button of the start page.
 func (l *logins) connect(w http.ResponseWriter, r *http.Request) error {
-	step := loginStep{Server: r.PostFormValue("server"), Logout: r.PostFormValue("do") == "logout"}
+	step := loginStep{Server: r.PostFormValue("server"), Logout: r.PostFormValue("do") == "logout", Issuer: r.PostFormValue("issuer")}
 	if _, err := l.find(step.Server, ""); err != nil {
 		return err
 	}
-	page, begun, err := l.identify.BeginLogin(r.Context())
+	page, begun, err := l.identify[step.Issuer].BeginLogin(r.Context()) // fails for an unknown issuer
 	if err != nil {
 		return err
 	}
@@ -136,13 +148,16 @@ func (l *logins) connect(w http.ResponseWriter, r *http.Request) error {
 
 // redirect sends the browser to the page of an authorization server.
 func (l *logins) redirect(w http.ResponseWriter, r *http.Request, page string, step loginStep) error {
-	var p struct{ State string }
-	step.Expires = time.Now().Add(loginTime)
-	data, err := json.Marshal(step)
-	if err = errors.Join(err, json.Unmarshal(step.Begun, &p)); err != nil {
+	u, err := url.Parse(page)
+	if err != nil {
 		return err
 	}
-	c := l.cookie(p.State)
+	step.Callback, step.Expires = u.Query().Get("redirect_uri"), time.Now().Add(loginTime)
+	data, err := json.Marshal(step)
+	if err != nil {
+		return err
+	}
+	c := l.cookie(u.Query().Get("state"))
 	c.Value = base64.RawURLEncoding.EncodeToString(l.seal.Seal(nil, nil, data, []byte(c.Name)))
 	c.MaxAge = int(loginTime.Seconds())
 	if len(c.Value) > maxCookie {
@@ -180,10 +195,7 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 	var step loginStep
 	sealed, _ := base64.RawURLEncoding.DecodeString(c.Value)
 	data, err := l.seal.Open(nil, nil, sealed, []byte(spent.Name))
-	if err != nil || json.Unmarshal(data, &step) != nil || time.Now().After(step.Expires) {
-		return errNotBegun
-	}
-	if own := r.PathValue("server"); step.User == "" && own != "" || step.User != "" && own != step.Server {
+	if err != nil || json.Unmarshal(data, &step) != nil || time.Now().After(step.Expires) || step.Callback != l.origin+r.URL.EscapedPath() {
 		return errNotBegun
 	}
 	if first, err := l.brief.Swap(r.Context(), "login-spent/"+spent.Name, nil, []byte{1}, 2*loginTime); err != nil || !first {
@@ -207,13 +219,16 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 
 // identified begins step 3, for the user of the token that step 2 gets.
 func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginStep) error {
-	token, err := l.identify.FinishLogin(r.Context(), step.Begun, r.URL.Query())
+	token, err := l.identify[step.Issuer].FinishLogin(r.Context(), step.Begun, r.URL.Query())
 	if err != nil {
 		return fmt.Errorf("the login at the gateway: %w", err)
 	}
 	id, err := l.gateway.auth.Authenticate((&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(r.Context()))
 	if err != nil {
 		return fmt.Errorf("the login at the gateway: %w", err)
+	}
+	if !strings.HasPrefix(id.Name, step.Issuer+" ") {
+		return fmt.Errorf("the login at the gateway: %s has sent a token of another issuer", step.Issuer)
 	}
 	login, err := l.find(step.Server, id.Name)
 	if err != nil {
@@ -241,16 +256,11 @@ func headers(w http.ResponseWriter) {
 	}
 }
 
-// show writes a page, with the buttons for a server unless that is empty.
-func show(w http.ResponseWriter, status int, text, server string) {
-	form := ""
-	if server != "" {
-		form = `<form method="post" action="` + connectPath + `"><input type="hidden" name="server" value="` + html.EscapeString(server) + `">
-<button>Log in</button> <button name="do" value="logout">Log out</button></form>`
-	}
+// show writes a page: a text, and HTML that follows it.
+func show(w http.ResponseWriter, status int, text, more string) {
 	headers(w)
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Login</title>
 <p>%s</p>%s
-`, html.EscapeString(text), form) // fails if the browser has left
+`, html.EscapeString(text), more) // fails if the browser has left
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -25,15 +26,18 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// Logins configures the logins of users to servers with the grant [UserLogin]. Users show who they are by a login at the
-// first of Config.OAuth.Issuers, where the gateway must be registered as the client ClientID, with the redirect URI
-// /oauth/callback at the host of Config.OAuth.Resource.
+// Logins configures the logins of users to servers with the grant [UserLogin]. Users show who they are by a login at their
+// issuer, one of Config.OAuth.Issuers. The gateway must be registered there, with the redirect URI /oauth/callback at the host
+// of Config.OAuth.Resource for the first of them, /oauth/callback/issuers/2 for the second, and so on.
 type Logins struct {
-	ClientID, ClientSecret string // the secret may be empty
+	Clients map[string]LoginClient // by issuer; users of an issuer without a client cannot log in to servers
 
 	Key string // seals what is stored: at least 32 random bytes, the same for all replicas
 	Dir string // where logins are stored, unless Serve.Replicas.Shared is set
 }
+
+// A LoginClient is the gateway as a client that is registered at an issuer. The secret may be empty.
+type LoginClient struct{ ID, Secret string }
 
 // logins checks Config.Logins.
 func (k *checker) logins() {
@@ -41,7 +45,12 @@ func (k *checker) logins() {
 	if c == nil {
 		return
 	}
-	k.require(c.ClientID != "", "logins.clientID", "is missing; register the gateway at the first of oauth.issuers, with the redirect URI /oauth/callback at its own host")
+	k.require(len(c.Clients) > 0, "logins.clients", "is missing; register the gateway at an issuer, with the redirect URI /oauth/callback at its own host")
+	for _, issuer := range slices.Sorted(maps.Keys(c.Clients)) {
+		where := "logins.clients." + issuer
+		k.require(c.Clients[issuer].ID != "", where+".clientID", "is missing; register the gateway at the issuer")
+		k.require(k.cfg.OAuth == nil || slices.Contains(k.cfg.OAuth.Issuers, issuer), where, "is not one of oauth.issuers; add it there")
+	}
 	k.require(len(c.Key) >= minLoginKey, "logins.keyEnv", "the key has %d bytes; use a random one of at least %d bytes: kitbag mcp key makes one", len(c.Key), minLoginKey)
 	k.require(c.Dir != "" || k.cfg.Serve.Replicas != nil, "logins.dir", "is missing; set it to the directory where logins are stored")
 	k.require(k.cfg.OAuth != nil, "logins", "needs oauth, by which users show who they are; add it")
@@ -68,8 +77,8 @@ const (
 // logins keeps the logins of users. Values in the stores are sealed, with their key as additional data.
 type logins struct {
 	gateway  *Gateway
-	identify mcpclient.HTTP // the login at the gateway's own issuer
-	audience string         // of Config.OAuth
+	identify map[string]mcpclient.HTTP // the logins at the gateway's own issuers
+	audience string                    // of Config.OAuth
 	origin   string
 	seal     cipher.AEAD
 	kept     mcpserver.Shared
@@ -84,7 +93,7 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &logins{gateway: g, audience: cfg.OAuth.Audience}
+	l := &logins{gateway: g, identify: map[string]mcpclient.HTTP{}, audience: cfg.OAuth.Audience}
 	if l.seal, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return nil, err
 	}
@@ -101,8 +110,16 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 		return nil, err
 	}
 	l.origin = (&url.URL{Scheme: resource.Scheme, Host: resource.Host}).String()
-	l.identify = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: l.origin + callbackPath,
-		Issuer: cfg.OAuth.Issuers[0], ClientID: cfg.Logins.ClientID, ClientSecret: cfg.Logins.ClientSecret, Scopes: append([]string{}, cfg.OAuth.Scopes...)}}
+	redirect := l.origin + callbackPath
+	for i, issuer := range cfg.OAuth.Issuers {
+		if i > 0 {
+			redirect = fmt.Sprintf("%s%s/issuers/%d", l.origin, callbackPath, i+1)
+		}
+		if client := cfg.Logins.Clients[issuer]; client.ID != "" {
+			l.identify[issuer] = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: redirect,
+				Issuer: issuer, ClientID: client.ID, ClientSecret: client.Secret, Scopes: append([]string{}, cfg.OAuth.Scopes...)}}
+		}
+	}
 	return l, nil
 }
 
@@ -298,8 +315,9 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 	if r.ID != "" {
 		return r.ID, nil
 	}
-	if issuer := u.identify.OAuth.Issuer; !strings.HasPrefix(u.user, issuer+" ") {
-		return "", fmt.Errorf("MCP server %q: users log in to it by %s, and this one comes from another issuer", server, issuer)
+	issuer, _, _ := strings.Cut(u.user, " ")
+	if _, ok := u.identify[issuer]; !ok {
+		return "", fmt.Errorf("MCP server %q: users of %s cannot log in to it, because logins.clients has no client for that issuer", server, issuer)
 	}
 	page := u.page(server)
 	failed := func(why string) error {
@@ -313,7 +331,7 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 		return "", failed("the user must log in to it first, and is being asked to")
 	}
 	defer u.asking.Delete(u.key)
-	answer, err := h.Elicit(ctx, host.Elicitation{Message: fmt.Sprintf("Log in to %q: its tools work with your own account there.", server), URL: page, ID: rand.Text()})
+	answer, err := h.Elicit(ctx, host.Elicitation{Message: fmt.Sprintf("Log in to %q, first at %s: its tools work with your own account there.", server, issuer), URL: page, ID: rand.Text()})
 	switch {
 	case err != nil || answer.Action == host.ActionCancel:
 		return "", failed("the user must log in to it first, and was not or could not be asked to")

@@ -45,6 +45,7 @@ const (
 // A schedules is a loginWorld whose servers may be hostile, with what must stay secret.
 type schedules struct {
 	*loginWorld
+	second     *oauthtest.Issuer // of eve, whose subject there is the one that anna has at issuer
 	evil       *oauthtest.Issuer
 	thief      string // the URL of a server to which crm redirects
 	crmMode    atomic.Int32
@@ -57,7 +58,9 @@ type schedules struct {
 }
 
 func newSchedules(t *testing.T) *schedules {
-	s := &schedules{loginWorld: newLoginWorld(t, nil), evil: oauthtest.NewIssuer(t), issued: map[string]bool{}}
+	s := &schedules{loginWorld: newLoginWorld(t, nil), second: oauthtest.NewIssuer(t), evil: oauthtest.NewIssuer(t), issued: map[string]bool{}}
+	s.cfg.OAuth.Issuers, s.cfg.Logins.Clients = []string{s.issuer.URL, s.second.URL}, clientsOf(s.issuer, s.second)
+	s.start(t)
 	honest := *s.back.Load()
 	hostile := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveCRM(w, r, honest) }))
 	s.back.Store(&hostile)
@@ -74,6 +77,7 @@ func newSchedules(t *testing.T) *schedules {
 		s.remember(form, answer)
 		return http.StatusOK
 	}
+	s.second.Grant = s.issuer.Grant
 	s.vendor.Grant = s.grant
 	s.evil.Grant = func(form url.Values, answer map[string]any) int {
 		s.remember(form, answer)
@@ -163,10 +167,13 @@ func (s *schedules) serveCRM(w http.ResponseWriter, r *http.Request, honest http
 // RoundTrip serves the browsers' requests without a network.
 func (s *schedules) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := *s.front.Load()
-	for _, i := range []*oauthtest.Issuer{s.issuer, s.vendor, s.evil} {
+	for _, i := range []*oauthtest.Issuer{s.issuer, s.second, s.vendor, s.evil} {
 		if strings.HasPrefix(i.URL, "http://"+r.URL.Host) {
 			h = i.Config.Handler
 		}
+	}
+	if "http://"+r.URL.Host == s.second.URL {
+		r.Header.Set("Cookie", oauthtest.UserCookie+"=anna")
 	}
 	if r.Body == nil {
 		r.Body = http.NoBody
@@ -201,14 +208,20 @@ func TestLoginsOfUsers(t *testing.T) {
 	tokens, sessions := map[string]string{}, map[string]string{}
 	browse := func(user string) *browser {
 		b := s.browser(t, user)
-		b.Transport = s
+		if b.Transport = s; user == "eve" {
+			b.issuer = s.second.URL
+		}
 		return b
 	}
 	if got := browse("lister").press(s.page(), ""); !strings.Contains(got, "Logged in") {
 		t.Fatal(got)
 	}
+	names := map[string]string{"anna": s.issuer.URL + " anna", "otto": s.issuer.URL + " otto", "eve": s.second.URL + " anna"}
 	for _, u := range users {
 		tokens[u] = s.issuer.Token(u, s.url, map[string]any{"exp": 1 << 33})
+		if u == "eve" {
+			tokens[u] = s.second.Token("anna", s.url, map[string]any{"exp": 1 << 33})
+		}
 		sessions[u], _ = s.post(tokens[u], "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
 	}
 	waitFor(t, func() bool {
@@ -249,7 +262,7 @@ func TestLoginsOfUsers(t *testing.T) {
 						t.Errorf("%s has finished the login of %s: %s", other, u, got)
 					}
 				case "logout":
-					if err := s.gateway.Logout(t.Context(), "crm", s.issuer.URL+" "+u); err != nil {
+					if err := s.gateway.Logout(t.Context(), "crm", names[u]); err != nil {
 						t.Error(err)
 					}
 				case "revoke":

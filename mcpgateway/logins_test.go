@@ -75,7 +75,7 @@ func newLoginWorld(t *testing.T, store mcpserver.Shared) *loginWorld {
 		Style:   mcpgateway.StyleFull, AuditFile: filepath.Join(t.TempDir(), "audit"), AuditArguments: true,
 		OAuth:          &oauth.Config{Resource: w.url, Issuers: []string{w.issuer.URL}, Grants: []oauth.Grant{{Name: "all"}}, Client: w.quiet},
 		UpstreamTokens: []mcpgateway.UpstreamToken{{Server: "crm", Grant: mcpgateway.UserLogin, ListAs: w.issuer.URL + " lister"}},
-		Logins:         &mcpgateway.Logins{ClientID: "kitbag", ClientSecret: oauthtest.Secret, Key: strings.Repeat("k", 32), Dir: filepath.Join(t.TempDir(), "logins")},
+		Logins:         &mcpgateway.Logins{Clients: clientsOf(w.issuer), Key: strings.Repeat("k", 32), Dir: filepath.Join(t.TempDir(), "logins")},
 		Serve:          mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{{Name: "ci", Token: "the-token-of-the-ci-credential", Policy: open}}, Policy: open},
 	}
 	if store != nil {
@@ -83,6 +83,15 @@ func newLoginWorld(t *testing.T, store mcpserver.Shared) *loginWorld {
 	}
 	w.start(t)
 	return w
+}
+
+// clientsOf returns the gateway's clients at issuers.
+func clientsOf(issuers ...*oauthtest.Issuer) map[string]mcpgateway.LoginClient {
+	clients := map[string]mcpgateway.LoginClient{}
+	for _, i := range issuers {
+		clients[i.URL] = mcpgateway.LoginClient{ID: "kitbag", Secret: oauthtest.Secret}
+	}
+	return clients
 }
 
 // eachStore runs a test with logins in a directory, for which store is nil, and in the store of replicas. Package sharedtest
@@ -162,10 +171,11 @@ func (w *loginWorld) start(t *testing.T) {
 	t.Cleanup(func() { _ = w.gateway.Close() })
 }
 
-// A browser has the cookies of a user who is logged in at both issuers.
+// A browser has the cookies of a user who is logged in everywhere, and who presses the buttons of an issuer.
 type browser struct {
 	*http.Client
-	w *loginWorld
+	w      *loginWorld
+	issuer string
 }
 
 func (w *loginWorld) browser(t *testing.T, user string) *browser {
@@ -179,7 +189,7 @@ func (w *loginWorld) browser(t *testing.T, user string) *browser {
 		t.Fatal(err)
 	}
 	jar.SetCookies(u, []*http.Cookie{{Name: oauthtest.UserCookie, Value: user}}) // for all ports
-	return &browser{&http.Client{Jar: jar, Transport: w.quiet.Transport}, w}
+	return &browser{&http.Client{Jar: jar, Transport: w.quiet.Transport}, w, w.issuer.URL}
 }
 
 func (b *browser) do(r *http.Request, err error) string {
@@ -206,7 +216,7 @@ func (b *browser) press(page, do string) string {
 	}
 	server := u.Query().Get("server")
 	u.RawQuery = ""
-	r, err := http.NewRequest(http.MethodPost, u.String(), strings.NewReader(url.Values{"server": {server}, "do": {do}}.Encode()))
+	r, err := http.NewRequest(http.MethodPost, u.String(), strings.NewReader(url.Values{"server": {server}, "issuer": {b.issuer}, "do": {do}}.Encode()))
 	if err == nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -225,6 +235,11 @@ func (w *loginWorld) client(t *testing.T, user, protocol string, elicit func(con
 	if user == "ci" {
 		token = "the-token-of-the-ci-credential"
 	}
+	return w.clientWith(t, token, protocol, elicit)
+}
+
+func (w *loginWorld) clientWith(t *testing.T, token, protocol string, elicit func(context.Context, host.Elicitation) (host.Answer, error)) *mcpclient.Client {
+	t.Helper()
 	c, err := mcpclient.New("g", mcpclient.HTTP{URL: w.url, Client: w.quiet, Headers: map[string]string{"Authorization": "Bearer " + token}},
 		&mcpclient.Options{Prefix: "_", PingInterval: -1, Protocol: protocol, Elicitation: elicit})
 	if err != nil {
@@ -323,6 +338,144 @@ func testUserLogin(t *testing.T, w *loginWorld) {
 		t.Fatal(err)
 	}
 	w.checkNoTokens(t, string(audit)+w.logs.take())
+}
+
+// TestUserLoginIssuers checks users of two issuers. Those with the same subject are two users.
+func TestUserLoginIssuers(t *testing.T) {
+	eachStore(t, func(t *testing.T, store mcpserver.Shared) { testUserLoginIssuers(t, newLoginWorld(t, store)) })
+}
+
+func testUserLoginIssuers(t *testing.T, w *loginWorld) {
+	other, machines := oauthtest.NewIssuer(t), oauthtest.NewIssuer(t)
+	w.cfg.OAuth.Issuers = []string{w.issuer.URL, other.URL, machines.URL}
+	w.cfg.Logins.Clients = clientsOf(w.issuer, other)
+	w.start(t)
+	start := w.browser(t, "anna").get(w.page())
+	for _, i := range []*oauthtest.Issuer{w.issuer, other, machines} {
+		if got := strings.Contains(start, `name="issuer" value="`+i.URL+`"`); got == (i == machines) {
+			t.Errorf("the start page has a button for %s: %t", i.URL, got)
+		}
+	}
+	if got := w.browser(t, "lister").press(w.page(), ""); !strings.Contains(got, "Logged in") {
+		t.Fatal(got)
+	}
+	w.listed(t)
+	client := func(i *oauthtest.Issuer) *mcpclient.Client {
+		return w.clientWith(t, i.Token("anna", w.url, nil), eras[1], nil)
+	}
+	press := func(i *oauthtest.Issuer, account, do string) string {
+		b := w.browser(t, "anna")
+		b.issuer = i.URL
+		b.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
+			if "http://"+r.URL.Host == w.vendor.URL { // where the two users have different accounts
+				b.Jar.SetCookies(r.URL, []*http.Cookie{{Name: oauthtest.UserCookie, Value: account}})
+			}
+			return nil
+		}
+		return b.press(w.page(), do)
+	}
+	first, second := client(w.issuer), client(other)
+	expect := func(what, ofFirst, ofSecond string) {
+		t.Helper()
+		for c, want := range map[*mcpclient.Client]string{first: ofFirst, second: ofSecond} {
+			if got := callAs(t, c); !strings.Contains(got, want) {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+	}
+	const none = "can log in at"
+	expect("nobody is logged in", none, none)
+	if got := press(other, "second-anna", ""); !strings.Contains(got, other.URL+" anna") {
+		t.Error(got)
+	}
+	expect("the second user is logged in", none, " second-anna")
+	if got := press(w.issuer, "first-anna", ""); !strings.Contains(got, w.issuer.URL+" anna") {
+		t.Error(got)
+	}
+	expect("both are logged in", " first-anna", " second-anna")
+	if got := press(w.issuer, "", "logout"); !strings.Contains(got, "has forgotten") {
+		t.Error(got)
+	}
+	expect("the first user is logged out", none, " second-anna")
+	if got := callAs(t, client(machines)); !strings.Contains(got, "users of "+machines.URL+" cannot log in") {
+		t.Error(got)
+	}
+}
+
+// TestUserLoginHostileIssuer tries what one of two issuers can do to get at users of the other.
+func TestUserLoginHostileIssuer(t *testing.T) {
+	const failed = "The login has failed"
+	for _, row := range []struct {
+		name string
+		do   func(t *testing.T, w *loginWorld, evil *oauthtest.Issuer, bob *browser) string
+	}{
+		{"sends the browser to the other for a code of its user", func(t *testing.T, w *loginWorld, evil *oauthtest.Issuer, bob *browser) string {
+			evil.Metadata = func(m map[string]any) { m["authorization_response_iss_parameter_supported"] = false }
+			honest := evil.Config.Handler
+			evil.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/token" {
+					t.Error("evil has got the code")
+				}
+				honest.ServeHTTP(rw, r)
+			})
+			bob.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
+				q := r.URL.Query()
+				if q.Del("iss"); q.Has("redirect_uri") {
+					r.URL.Host = mustParse(w.issuer.URL).Host
+					q.Set("redirect_uri", w.url+"oauth/callback")
+				}
+				r.URL.RawQuery = q.Encode()
+				return nil
+			}
+			return bob.press(w.page(), "")
+		}},
+		{"has a token of a user of the other", func(t *testing.T, w *loginWorld, evil *oauthtest.Issuer, bob *browser) string {
+			evil.Grant = func(_ url.Values, answer map[string]any) int {
+				answer["access_token"] = w.issuer.Token("bob", w.url, nil)
+				return http.StatusOK
+			}
+			return bob.press(w.page(), "")
+		}},
+		{"signs a token in the name of the other", func(t *testing.T, w *loginWorld, evil *oauthtest.Issuer, bob *browser) string {
+			evil.Grant = func(_ url.Values, answer map[string]any) int {
+				answer["access_token"] = evil.Token("bob", w.url, map[string]any{"iss": w.issuer.URL})
+				return http.StatusOK
+			}
+			return bob.press(w.page(), "")
+		}},
+		{"logs out a user of the other", func(t *testing.T, w *loginWorld, evil *oauthtest.Issuer, bob *browser) string {
+			evil.Grant = func(_ url.Values, answer map[string]any) int {
+				answer["access_token"] = w.issuer.Token("lister", w.url, nil)
+				return http.StatusOK
+			}
+			return bob.press(w.page(), "logout")
+		}},
+		{"is not configured", func(t *testing.T, w *loginWorld, _ *oauthtest.Issuer, bob *browser) string {
+			bob.issuer = oauthtest.NewIssuer(t).URL
+			return bob.press(w.page(), "")
+		}},
+		{"is not named", func(t *testing.T, w *loginWorld, _ *oauthtest.Issuer, bob *browser) string {
+			bob.issuer = ""
+			return bob.press(w.page(), "")
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, evil := newLoginWorld(t, nil), oauthtest.NewIssuer(t)
+			w.cfg.OAuth.Issuers, w.cfg.Logins.Clients = []string{w.issuer.URL, evil.URL}, clientsOf(w.issuer, evil)
+			w.start(t)
+			if got := w.browser(t, "lister").press(w.page(), ""); !strings.Contains(got, "Logged in") {
+				t.Fatal(got)
+			}
+			bob := w.browser(t, "bob")
+			bob.issuer = evil.URL
+			if got := row.do(t, w, evil, bob); !strings.Contains(got, failed) {
+				t.Error(got)
+			}
+			if all, err := w.gateway.Logins(t.Context()); len(all) != 1 || err != nil {
+				t.Errorf("logins: %v %v", all, err)
+			}
+		})
+	}
 }
 
 // checkNoTokens looks for tokens of users in a text.
@@ -573,7 +726,7 @@ func TestUserLoginReplicas(t *testing.T) {
 		web := httptest.NewServer(lateHandler{&fronts[i]})
 		t.Cleanup(web.Close)
 		cfg := w.cfg
-		cfg.AuditFile, cfg.Logins = "", &mcpgateway.Logins{ClientID: "kitbag", ClientSecret: oauthtest.Secret, Key: w.cfg.Logins.Key}
+		cfg.AuditFile, cfg.Logins = "", &mcpgateway.Logins{Clients: w.cfg.Logins.Clients, Key: w.cfg.Logins.Key}
 		cfg.Serve.Replicas = &mcpserver.Replicas{Shared: shared, URL: web.URL}
 		replicas[i] = newGateway(t, cfg)
 		t.Cleanup(func() { _ = replicas[i].Close() })
