@@ -28,6 +28,8 @@ type feed struct {
 	stop    context.CancelFunc
 	idle    *time.Timer
 
+	fromMessages bool // the messages of the State have rows
+
 	hub  hub
 	sent update // the last one
 }
@@ -75,13 +77,13 @@ func (h *Handler) wholeFeed(ctx context.Context, id string) (f *feed, release fu
 		return nil, nil, err
 	}
 	f, release = h.feed(id)
-	if _, ok := h.store.(session.Watcher); !ok || in.Event == 0 { // its rows are made of messages, once
+	if _, ok := h.store.(session.Watcher); !ok {
 		in.Event = 0
-		_, err = f.wait(ctx, "", 0, 0, func(view) bool { return false })
 	}
 	for err == nil {
 		f.mu.Lock()
-		done, next := f.seq >= in.Event || f.err != nil, f.changed
+		whole := f.seq >= in.Event && (f.seq > 0 || f.fromMessages || in.Seq == 0)
+		done, next := whole || f.err != nil, f.changed
 		f.mu.Unlock()
 		if done {
 			return f, release, nil
@@ -239,10 +241,10 @@ func (f *feed) fromState(ctx context.Context, store session.Store, id string, re
 	t.addMessages(st.Messages)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.seq > 0 { // an event has come meanwhile
-		return nil
+	f.fromMessages = true
+	if f.seq == 0 { // no event has come meanwhile
+		f.t, f.sent = t, update{} // all rows are new
 	}
-	f.t, f.sent = t, update{} // all rows are new
 	f.announce()
 	return nil
 }

@@ -122,7 +122,7 @@ func TestSealed(t *testing.T) {
 	if err := open.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, base := client(t, s, inspect.Options{Note: "It is kept."})
+	c, base := client(t, s, inspect.Options{Note: func(session.Info) string { return "It is kept." }})
 	var got struct{ Notes []string }
 	get(t, c, base+"api/sessions/sealed", &got)
 	if len(got.Notes) != 2 || got.Notes[0] != "It is kept." || !strings.Contains(got.Notes[1], "only its program has") {

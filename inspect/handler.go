@@ -47,8 +47,8 @@ type Options struct {
 	Pins     func(ctx context.Context) ([]Pin, error)
 	Accept   func(ctx context.Context, p Pin) error
 
-	// Note is shown with each session: how it is stored, such as who has the key of its seal.
-	Note string
+	// Note returns what is shown with a session: how it is stored, such as who has the key of its seal.
+	Note func(in session.Info) string
 
 	// Price returns what tokens cost in US dollars, false if that is not known; nil means the prices of package
 	// [catalog].

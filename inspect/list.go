@@ -176,7 +176,7 @@ func (h *Handler) digest(ctx context.Context, in session.Info) (d digest, fresh 
 	if err != nil {
 		return digest{summary: summary{Problem: err.Error()}}, false, err
 	}
-	d = digest{h.summarize(st), about{h.questions(ctx, in.ID, st), ruleTexts(st.Rules), h.notes(st)}}
+	d = digest{h.summarize(st), about{h.questions(ctx, in.ID, st), ruleTexts(st.Rules), h.notes(now, st)}}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.byID == nil || len(all.byID) >= maxDigests {

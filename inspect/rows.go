@@ -56,9 +56,9 @@ func (h *Handler) info(ctx context.Context, id string) (session.Info, error) {
 const sealedNote = "The session is sealed with a key that only its program has. It cannot be copied here, as the copy would need another seal, and an export has none."
 
 // notes says how a session is stored, and what copies and exports lose by that.
-func (h *Handler) notes(st *agent.State) (out []string) {
-	if h.opts.Note != "" {
-		out = append(out, h.opts.Note)
+func (h *Handler) notes(in session.Info, st *agent.State) (out []string) {
+	if h.opts.Note != nil {
+		out = append(out, h.opts.Note(in))
 	}
 	if isSealed(st) {
 		out = append(out, sealedNote)

@@ -117,6 +117,39 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
+// A slowReader takes a second to read a session.
+type slowReader struct {
+	session.Store
+	session.Reader
+}
+
+func (s *slowReader) Read(ctx context.Context, id string, seq int64) (session.Info, []session.Record, error) {
+	time.Sleep(time.Second)
+	return s.Reader.Read(ctx, id, seq)
+}
+
+// TestSlowWithoutEvents compares a session that has no events, however long the store takes to read it.
+func TestSlowWithoutEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := newSlowStore(t, nil)
+		slow.Close()
+		inner := slow.store.(*slowStore)
+		h, err := New(&slowReader{inner.Store, inner.Reader}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		f, release, err := h.wholeFeed(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		if v, err := f.look("", 0, 10); err != nil || v.total != 2 {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
+}
+
 // A brokenWriter is a response that takes nothing.
 type brokenWriter struct{ http.ResponseWriter }
 

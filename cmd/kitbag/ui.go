@@ -87,8 +87,17 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		opts.Resume = func(ctx context.Context, id string, _ inspect.Variant) error { // withCopySettings reads the Variant from the State
 			return f.resume(ctx, cmd, files, id)
 		}
-		opts.Note = "The file is sealed with your key, which kitbag keeps for you; copies are sealed with it, too, and exports are not. Recognized secrets were removed before it was stored, except with --no-redact: copies and exports have marks in their place."
-		opts.Keep = func(ctx context.Context, _ string, rules []permission.Rule) error {
+		files.trust = f.trustSession
+		opts.Note = func(in session.Info) string {
+			if in.Labels[sealLabel] != "" {
+				return "The file is not sealed with your key: an older version wrote it, or another user, or it was changed since. It is only shown. Read it; if you trust its conversation and its rules, start kitbag ui with --trust-session."
+			}
+			return "The file is sealed with your key, which kitbag keeps for you; copies are sealed with it, too, and exports are not. Recognized secrets were removed before it was stored, except with --no-redact: copies and exports have marks in their place."
+		}
+		opts.Keep = func(ctx context.Context, id string, rules []permission.Rule) error {
+			if err := files.checkSeal(ctx, id); err != nil {
+				return err
+			}
 			return f.keepRules(ctx, silentPrompt(), rules)
 		}
 	}

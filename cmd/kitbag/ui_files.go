@@ -23,15 +23,33 @@ import (
 // A fileStore is a session.Store over session files, which are sealed with the user's key. It reads existing files but
 // does not open them: "kitbag run" does that. Inputs stay in memory until the agent takes them.
 type fileStore struct {
-	dir  string
-	only string // the id of the only session in the store, except for copies; "" for all in dir
-	key  []byte
+	dir   string
+	only  string // the id of the only session in the store, except for copies; "" for all in dir
+	key   []byte
+	trust bool // files without its seal, too
 
 	mu     sync.Mutex // for the following
 	read   map[string]sessionFile
 	inputs map[string][]session.Entry
 	runs   map[string]bool // the sessions that this process runs
 	copies map[string]bool // made by this process
+}
+
+// sealLabel is the label of a session whose file is not sealed with the user's key. It is shown, but neither answered nor
+// copied: anyone could have written its rules.
+const sealLabel = "seal"
+
+func notTrusted(id string) error {
+	return fmt.Errorf("session %q: %w; read it, then start kitbag ui with --trust-session to trust its conversation and its rules", id, session.ErrUnsealed)
+}
+
+// checkSeal returns an error if the file of a session is not sealed with the user's key.
+func (k *fileStore) checkSeal(ctx context.Context, id string) error {
+	f, err := k.file(ctx, id)
+	if err == nil && f.info.Labels[sealLabel] != "" {
+		err = notTrusted(id)
+	}
+	return err
 }
 
 // A sessionFile is the content of a session file that had the size and info.Updated.
@@ -89,6 +107,9 @@ func (c *copyLog) Close() error                                   { return nil }
 
 // Append writes and seals the State, whose conversation and rules are from a sealed file.
 func (c *copyLog) Append(ctx context.Context, rec session.Record) error {
+	if rec.Labels[sealLabel] != "" { // a copy has the labels of its original
+		return notTrusted(c.id)
+	}
 	f, err := os.OpenFile(c.store.path(c.id), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -152,7 +173,7 @@ func (k *fileStore) Read(ctx context.Context, id string, seq int64) (session.Inf
 			return session.Info{}, nil, fmt.Errorf("session %q: %w", id, err)
 		}
 	}
-	return f.info, []session.Record{{Seq: f.info.Seq, Whole: true, Data: data, Status: f.info.Status}}, nil
+	return f.info, []session.Record{{Seq: f.info.Seq, Whole: true, Data: data, Status: f.info.Status, Labels: f.info.Labels}}, nil
 }
 
 // stateAt returns the State of f with the messages that it had at a record of its events.
@@ -244,11 +265,20 @@ func (k *fileStore) file(ctx context.Context, id string) (sessionFile, error) {
 	k.mu.Unlock()
 	changed := !ok || !f.info.Updated.Equal(stat.ModTime()) || f.size != stat.Size()
 	if changed {
+		var labels map[string]string
 		st, err := session.ReadFile(k.path(id), k.key)
+		if unsealed := err; errors.Is(err, session.ErrUnsealed) {
+			if st, err = session.ReadFile(k.path(id), nil); err == nil && st.ID == "" { // a file of another program
+				err = unsealed
+			}
+			if !k.trust {
+				labels = map[string]string{sealLabel: "missing or wrong"}
+			}
+		}
 		if err != nil {
 			return sessionFile{}, err
 		}
-		f = sessionFile{info: session.Info{ID: id, Updated: stat.ModTime(), Seq: max(stat.ModTime().UnixNano(), 1), Status: statusOf(st)},
+		f = sessionFile{info: session.Info{ID: id, Updated: stat.ModTime(), Seq: max(stat.ModTime().UnixNano(), 1), Status: statusOf(st), Labels: labels},
 			size: stat.Size(), id: st.ID}
 		st.ID = id
 		if f.data, err = st.MarshalJSON(); err != nil {
@@ -286,7 +316,10 @@ func statusOf(st *agent.State) session.Status {
 }
 
 // Send stores an input until takeInputs is called.
-func (k *fileStore) Send(_ context.Context, id string, in session.Entry) (bool, error) {
+func (k *fileStore) Send(ctx context.Context, id string, in session.Entry) (bool, error) {
+	if err := k.checkSeal(ctx, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if slices.ContainsFunc(k.inputs[id], func(e session.Entry) bool { return e.ID == in.ID }) {

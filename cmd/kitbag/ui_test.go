@@ -76,6 +76,27 @@ func startUI(t *testing.T, args ...string) *uiClient {
 // call makes a request and decodes the answer.
 func (c *uiClient) call(method, path, body string, into any) {
 	c.Helper()
+	status, data := c.send(method, path, body)
+	if status != http.StatusOK {
+		c.Fatalf("%s %s: status %d: %s", method, path, status, data)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// refused makes a POST that must fail, and returns the error.
+func (c *uiClient) refused(path, body string) string {
+	c.Helper()
+	status, data := c.send("POST", path, body)
+	if status == http.StatusOK {
+		c.Errorf("POST %s succeeds: %s", path, data)
+	}
+	return string(data)
+}
+
+func (c *uiClient) send(method, path, body string) (status int, data []byte) {
+	c.Helper()
 	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		c.Fatal(err)
@@ -86,13 +107,10 @@ func (c *uiClient) call(method, path, body string, into any) {
 		c.Fatal(err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		c.Fatalf("%s %s: status %d: %s %v", method, path, resp.StatusCode, data, err)
-	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if data, err = io.ReadAll(resp.Body); err != nil {
 		c.Fatal(err)
 	}
+	return resp.StatusCode, data
 }
 
 // TestUIAnswers answers a question of "kitbag run" in the page, after which the run continues.
@@ -203,6 +221,61 @@ func TestUIForks(t *testing.T) {
 	}
 	if st.Usage.Input != 20 {
 		t.Errorf("the two model calls of the copy had %d tokens, want 20", st.Usage.Input)
+	}
+}
+
+// TestUIOlderFile shows a session file of commit 1e2cba44, which had no seals: it is answered and copied only if the user
+// trusts it.
+func TestUIOlderFile(t *testing.T) {
+	data, err := os.ReadFile("testdata/older/1e2cba44.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := workspace(t)
+	serve(t, openaitest.Text("It is made."))
+	if err := os.WriteFile("old.json", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const answer, copied = `{"call":"call_2","allow":true,"rules":["Bash(touch made:*)"],"keep":true}`, `{"to":"copy"}`
+	t.Run("not trusted", func(t *testing.T) {
+		c := startUI(t, "--store", "old.json")
+		var got struct {
+			Status, Title string
+			Notes         []string
+			Waiting       []struct{ Call string }
+		}
+		c.call("GET", "api/sessions/old", "", &got)
+		if got.Status != "waiting" || got.Title != "Run echo." || len(got.Waiting) != 1 || got.Waiting[0].Call != "call_2" || !strings.Contains(got.Notes[0], "--trust-session") {
+			t.Errorf("%+v", got)
+		}
+		if rows := c.rows("old", 7); len(rows) != 7 || rows[3].Text != "The command says hello." {
+			t.Errorf("%+v", rows)
+		}
+		for path, body := range map[string]string{"answer": answer, "fork": copied} {
+			if text := c.refused("api/sessions/old/"+path, body); !strings.Contains(text, "--trust-session") {
+				t.Errorf("%s: %s", path, text)
+			}
+		}
+	})
+	if _, err := os.Stat("copy.json"); err == nil {
+		t.Error("the copy was written")
+	}
+	if all, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(all) != 1 {
+		t.Errorf("the directory has %q, %v", all, err)
+	}
+	t.Run("trusted", func(t *testing.T) {
+		c := startUI(t, "--store", "old.json", "--trust-session")
+		c.call("POST", "api/sessions/old/fork", copied, &struct{}{})
+		c.call("POST", "api/sessions/old/answer", strings.ReplaceAll(answer, `"keep":true`, `"keep":false`), &struct{}{})
+		c.waitFor("old", "ended")
+	})
+	for _, name := range []string{"old.json", "copy.json"} {
+		if _, err := session.ReadFile(name, must(userKey())); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat("made"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,7 +2,7 @@
 import { el, get, later, link, money, post, time, tokens } from "./dom.js";
 import { decisions } from "./decisions.js";
 import { questions } from "./questions.js";
-import { status } from "./sessions.js";
+import { labels, status } from "./sessions.js";
 import { groups } from "./groups.js";
 import { requests } from "./requests.js";
 import { timeline } from "./timeline.js";
@@ -35,7 +35,7 @@ export function sessionView(id, chosen) {
 
   function set(s) {
     title.replaceChildren(s.title || id);
-    facts.replaceChildren(...[status(s), id, tokens(s.usage), money(s.cost, s.unpriced), "changed " + time(s.updated),
+    facts.replaceChildren(...[status(s), id, labels(s), tokens(s.usage), money(s.cost, s.unpriced), "changed " + time(s.updated),
       (s.rules || []).length ? "accepted rules: " + s.rules.join(", ") : ""].filter(Boolean).map((f) => el("li", {}, f)));
     notes.replaceChildren(...(s.notes || []).map((n) => el("p", {}, n)));
     again.hidden = !s.resumes || !["failed", "abandoned"].includes(s.status) && !s.inputs || s.restart === "running";

@@ -46,10 +46,12 @@ export function sessionsView() {
   return { element, update: (kind) => kind === "list" && refresh() };
 }
 
+export const labels = (s) => Object.entries(s.labels || {}).map(([k, v]) => k + "=" + v).join(" ");
+
 function row(s) {
-  const labels = Object.entries(s.labels || {}).map(([k, v]) => k + "=" + v).join(" ");
+  const own = labels(s);
   return el("tr", {},
-    el("td", { class: "text" }, link(["s", s.id], s.title || s.id), el("div", { class: "quiet" }, s.id, labels && " · " + labels),
+    el("td", { class: "text" }, link(["s", s.id], s.title || s.id), el("div", { class: "quiet" }, s.id, own && " · " + own),
       s.problem && el("div", { class: "bad" }, s.problem)),
     el("td", {}, status(s)), el("td", {}, tokens(s.usage)), el("td", { class: "number" }, money(s.cost, s.unpriced)),
     el("td", {}, time(s.updated)));
