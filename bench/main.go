@@ -5,12 +5,11 @@
 //
 // Each framework is a program in a separate module below peers, so that the versions of their dependencies are
 // independent, and a framework that cannot be downloaded does not stop the others. Each measurement is a separate
-// process. In each repetition the frameworks run a scenario in turn, beginning with another one. A ratio is of two
-// measurements of the same repetition, and the table has the median of the ratios. So the load of the machine affects all
-// frameworks equally.
+// process. In each repetition all frameworks run a scenario in turn; the next repetition begins with the next framework.
+// A ratio is of two measurements of the same repetition, and the table has the median of the ratios, so that the load of
+// the machine affects all frameworks equally.
 //
-// The table is always printed. If a framework could not be built, or a
-// measurement failed, the exit code is 1 and the table gives the reason.
+// If a framework could not be built, or a measurement failed, the report gives the reason, and the exit code is 1.
 package main
 
 import (
@@ -34,15 +33,15 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// paths is the text about optimisations, which were measured by hand.
+// paths is the section about fast paths, which were measured by hand.
 //
 //go:embed paths.md
 var paths string
 
-// unit is the peer that ratios are relative to.
-const unit = "floor"
+// floor is the peer that ratios are relative to.
+const floor = "floor"
 
-var allPeers = []string{"kitbag", unit, "eino", "langchaingo", "adk", "trpc", "genkit"}
+var allPeers = []string{"kitbag", floor, "eino", "langchaingo", "adk", "trpc", "genkit"}
 
 const (
 	buildTime   = 15 * time.Minute // with downloads
@@ -52,17 +51,18 @@ const (
 func main() {
 	log.SetFlags(0)
 	reps := flag.Int("reps", 5, "repetitions")
-	peers := flag.String("peers", "", "frameworks, separated by commas; empty means all. "+unit+" is always included")
+	peers := flag.String("peers", "", "frameworks, separated by commas; empty means all. "+floor+" is always included")
 	scenarios := flag.String("scenarios", "", "scenarios, separated by commas; empty means all")
 	minTime := flag.Duration("least", 300*time.Millisecond, "minimum time of a measurement")
 	out := flag.String("out", "", "file for the results, in addition to standard output")
 	flag.Parse()
 	c := &comparison{reps: *reps, minTime: *minTime, failures: map[string]string{}}
-	for _, name := range choose("framework", allPeers, *peers) {
-		c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
+	chosen := choose("framework", allPeers, *peers)
+	if !slices.Contains(chosen, floor) {
+		chosen = append(chosen, floor)
 	}
-	if !slices.ContainsFunc(c.peers, func(p *peer) bool { return p.name == unit }) {
-		c.peers = append(c.peers, &peer{name: unit, results: map[string][]*work.Result{}})
+	for _, name := range chosen {
+		c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
 	}
 	var names []string
 	for _, s := range work.Scenarios {
@@ -86,7 +86,7 @@ func main() {
 	}
 }
 
-// choose returns the members of all in a list separated by commas.
+// choose returns the names in list, separated by commas, or all if it is empty. A name that is not in all is fatal.
 func choose(what string, all []string, list string) []string {
 	if list == "" {
 		return all

@@ -90,7 +90,7 @@ func (c *comparison) report(w io.Writer) {
 		"vary by 1 %%. Times vary more: other load on the machine affects all frameworks equally, but on\n"+
 		"a busy machine, ratios of times with few repetitions may be wrong by a third. `work/` defines the\n"+
 		"scenarios, `peers/` shows how each framework is used; `%s` is a loop on go-openai written by\n"+
-		"hand, which validates, judges, stores and emits nothing.\n", unit, unit)
+		"hand, which validates, judges, stores and emits nothing.\n", floor, floor)
 	c.table(w, "Ratios to the floor", c.ratio)
 	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
 	c.own(w)
@@ -106,7 +106,7 @@ func (c *comparison) report(w io.Writer) {
 	}
 }
 
-// own writes the rows of kitbag alone.
+// own writes ownRows.
 func (c *comparison) own(w io.Writer) {
 	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == "kitbag" })
 	if i < 0 {
@@ -157,22 +157,22 @@ func (p *peer) values(r row) (v []float64) {
 	return v
 }
 
-// ratio divides the measurements of p by those of the unit in the same repetition.
+// ratio divides the measurements of p by those of the floor in the same repetition.
 func (c *comparison) ratio(p *peer, r row) (v []float64) {
-	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == unit })
-	if i < 0 {
+	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == floor })
+	if i < 0 { // it could not be built
 		return nil
 	}
-	own, ref := p.results[r.scenario], c.peers[i].results[r.scenario]
-	for rep := range own {
-		if own[rep] != nil && ref[rep] != nil && r.value(ref[rep]) != 0 {
-			v = append(v, r.value(own[rep])/r.value(ref[rep]))
+	base := c.peers[i].results[r.scenario]
+	for rep, res := range p.results[r.scenario] {
+		if res != nil && base[rep] != nil && r.value(base[rep]) != 0 {
+			v = append(v, r.value(res)/r.value(base[rep]))
 		}
 	}
 	return v
 }
 
-// figure formats the median with three digits.
+// figure formats the median of the values with two or three digits.
 func figure(v []float64) string {
 	if len(v) == 0 {
 		return "—"

@@ -109,8 +109,8 @@ type Peer struct {
 	// them. The returned value is kept in memory.
 	Session func(ctx context.Context, s Setup, own bool) (func(texts []string) (any, error), error)
 
-	// Alone contains the scenarios that only this peer has, by name. Each returns the function to repeat, which
-	// checks its own result.
+	// Alone contains the scenarios that only this peer has, by name. Each returns the function to repeat, which fails if
+	// its result is wrong.
 	Alone map[string]func(context.Context, Setup) (func() error, error)
 }
 
