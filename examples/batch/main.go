@@ -68,7 +68,7 @@ func main() {
 	}
 
 	var wg sync.WaitGroup
-	var before, failed atomic.Int64
+	var doneBefore, failed atomic.Int64
 	queue := make(chan int)
 	for range workers {
 		wg.Go(func() {
@@ -78,7 +78,7 @@ func main() {
 					failed.Add(1)
 					log.Printf("ticket %d: %v", n, err)
 				} else if done {
-					before.Add(1)
+					doneBefore.Add(1)
 				}
 			}
 		})
@@ -88,7 +88,7 @@ func main() {
 	}
 	close(queue)
 	wg.Wait()
-	fmt.Printf("%d tickets: %d were done before, %d failed\n", jobs, before.Load(), failed.Load())
+	fmt.Printf("%d tickets: %d were done before, %d failed\n", jobs, doneBefore.Load(), failed.Load())
 	if failed.Load() > 0 || ctx.Err() != nil {
 		os.Exit(1)
 	}

@@ -29,7 +29,7 @@ func main() {
 	defer stop()
 	run := serve
 	if len(os.Args) > 1 {
-		run = behind
+		run = upstream
 	}
 	if err := run(ctx); err != nil {
 		log.Fatal(err)
@@ -110,8 +110,8 @@ type (
 	textIn struct{ Text string }
 )
 
-// behind is a server with a read-only tool and a tool that changes something.
-func behind(ctx context.Context) error {
+// upstream is a server with a read-only tool and a tool that changes something.
+func upstream(ctx context.Context) error {
 	reads := tool.Options{ReadOnly: true}
 	tools := map[string][]tool.Tool{
 		"tickets": {

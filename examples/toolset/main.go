@@ -1,6 +1,5 @@
-// Toolset gives an agent twelve tools over the data of a shop, in three groups that the model opens when it
-// needs them. Tools that only read run without a question, changes need approval, and no customer may be
-// deleted.
+// Toolset gives an agent twelve tools over the data of a shop, in three groups that the model opens when it needs
+// them. Tools that only read run without a question, changes need approval, and no customer may be deleted.
 package main
 
 import (
