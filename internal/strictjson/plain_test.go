@@ -44,3 +44,16 @@ func TestPlain(t *testing.T) {
 		}
 	})
 }
+
+func TestCanonical(t *testing.T) {
+	for in, want := range map[string]string{
+		` {"b":1.50,"a":["\u003c"]} `: `{"a":["<"],"b":1.50}`,
+		`{"a":1} {"a":2}`:             "",
+		`{"a":1}}`:                    "",
+		`{"a":`:                       "",
+	} {
+		if got := string(Canonical([]byte(in))); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}

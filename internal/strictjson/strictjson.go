@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -351,11 +352,12 @@ func Canonical(data []byte) json.RawMessage {
 	if d.Decode(&v) != nil {
 		return nil
 	}
+	if _, err := d.Token(); err != io.EOF { // something follows the value
+		return nil
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil { // cannot happen for a decoded value
-		return nil
-	}
+	_ = e.Encode(v) // a decoded value always encodes
 	return bytes.TrimSpace(b.Bytes())
 }
