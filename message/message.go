@@ -51,24 +51,12 @@ type Message struct {
 // User returns a user message with one text block. Its id is empty: the
 // agent gives one when the message enters a conversation.
 func User(text string) *Message {
-	return textMessage(RoleUser, text)
+	return &Message{Role: RoleUser, Blocks: Blocks{&Text{Text: text}}}
 }
 
 // System returns a system message with one text block.
 func System(text string) *Message {
-	return textMessage(RoleSystem, text)
-}
-
-// textMessage allocates a message, its block and its list of blocks together.
-func textMessage(role Role, text string) *Message {
-	m := &struct {
-		Message
-		text   Text
-		blocks [1]Block
-	}{Message: Message{Role: role}, text: Text{Text: text}}
-	m.blocks[0] = &m.text
-	m.Blocks = m.blocks[:]
-	return &m.Message
+	return &Message{Role: RoleSystem, Blocks: Blocks{&Text{Text: text}}}
 }
 
 // Assistant returns an assistant message with the given blocks.
@@ -105,18 +93,9 @@ func all[B Block](blocks Blocks) []B {
 
 // Text returns the text blocks joined by newlines.
 func (bs Blocks) Text() string {
-	if len(bs) == 1 {
-		if t, ok := bs[0].(*Text); ok {
-			return t.Text
-		}
-	}
-	texts := all[*Text](bs)
-	if len(texts) == 1 {
-		return texts[0].Text
-	}
-	parts := make([]string, len(texts))
-	for i, t := range texts {
-		parts[i] = t.Text
+	var parts []string
+	for _, t := range all[*Text](bs) {
+		parts = append(parts, t.Text)
 	}
 	return strings.Join(parts, "\n")
 }
