@@ -137,7 +137,7 @@ func (l *limiter) reserve(g *grant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.drop(now)
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return !g.at.Add(time.Minute).After(now) })
 	i := slices.Index(l.grants, g)
 	if i < 0 {
 		i = len(l.grants)
@@ -160,11 +160,6 @@ func (l *limiter) reserve(g *grant) time.Duration {
 		}
 	}
 	return g.at.Sub(now)
-}
-
-// drop removes expired grants.
-func (l *limiter) drop(now time.Time) {
-	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return !g.at.Add(time.Minute).After(now) })
 }
 
 // set corrects the tokens of g.

@@ -34,7 +34,9 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 		case other != nil && p != other && (!m.proven.Load() && isNotFound(e, words) || !p.responses && wantsResponses(e, words)):
 			p = other
 		case p == other && isNotFound(e, words):
-			return m.noProtocol(e)
+			e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
+				provider.PublicURL(m.cfg.BaseURL), strings.TrimSuffix(e.Message, "."))
+			return e
 		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLateTools.CompareAndSwap(false, true):
 		case p.responses && isExpired(e, words) && p.history.dropReasoning(req.Messages):
 		default:
@@ -83,13 +85,6 @@ func isExpired(e *model.Error, words string) bool {
 	has := func(s string) bool { return strings.Contains(words, s) }
 	return e.Status < 500 && e.Status != http.StatusTooManyRequests &&
 		(has("encrypted content") || has("encrypted_content") || has("item with id") && has("not found"))
-}
-
-// noProtocol returns the error for a server with neither protocol.
-func (m *Model) noProtocol(e *model.Error) error {
-	e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
-		provider.PublicURL(m.cfg.BaseURL), strings.TrimSuffix(e.Message, "."))
-	return e
 }
 
 // noTools are parts of the messages in which servers say that a model does not support tools.

@@ -180,7 +180,11 @@ func (a *answer) parts(ps []contentPart) {
 	for _, p := range ps {
 		switch {
 		case p.ImageURL != "":
-			a.send(&model.DataBlock{Data: imageData(p.ImageURL)})
+			d, ok := parseDataURL(p.ImageURL)
+			if !ok {
+				d = &message.Data{URL: p.ImageURL}
+			}
+			a.send(&model.DataBlock{Data: d})
 		case len(p.Thinking) > 0:
 			a.thinking(strings.Join(p.Thinking, ""))
 		default:
@@ -293,19 +297,11 @@ func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
 	return data
 }
 
-// imageData returns the file at a URL. A data URL contains the file itself.
-func imageData(url string) *message.Data {
-	if d, ok := parseDataURL(url); ok {
-		return d
-	}
-	return &message.Data{URL: url}
-}
-
 // finish yields the calls whose name never came, the extras and the finish. The result of a call
 // without a name will say that there is no such tool.
 func (a *answer) finish() error {
-	if err := failedFinish(a.reason); err != nil {
-		return err
+	if a.reason == "error" || a.reason == "insufficient_system_resource" { // of gateways, and of DeepSeek
+		return httperror.BadAnswer("the server ended the answer with finish reason "+strconv.Quote(a.reason), nil)
 	}
 	for i, c := range a.calls {
 		if c.sentID == "" {
@@ -344,14 +340,4 @@ func finishReason(reason string, calls bool) model.FinishReason {
 		return model.FinishFilter
 	}
 	return model.FinishReason(reason)
-}
-
-// failedFinish returns the error for a reason that means failure: gateways
-// and DeepSeek end the stream of a failed upstream this way.
-func failedFinish(reason string) error {
-	switch reason {
-	case "error", "insufficient_system_resource":
-		return httperror.BadAnswer("the server ended the answer with finish reason "+strconv.Quote(reason), nil)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/replacefile"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // fileVersion is incremented when the format changes. Older files are not converted: recording
@@ -68,7 +69,7 @@ func textContent(body []byte) content {
 
 // valueContent returns the content for a body, in canonical form if it is JSON.
 func valueContent(body []byte) content {
-	if c, ok := canonical(body); ok {
+	if c := strictjson.Canonical(body); c != nil {
 		return content{JSON: c}
 	}
 	return textContent(body)
@@ -85,17 +86,6 @@ func (c *content) bytes() []byte {
 	return c.Base64
 }
 
-// canonical returns the JSON of the same value with sorted members and without
-// spaces. Numbers stay as they are written.
-func canonical(body []byte) ([]byte, bool) {
-	v, err := decode(body)
-	if err != nil {
-		return nil, false
-	}
-	out, err := encode(v, "")
-	return bytes.TrimSpace(out), err == nil
-}
-
 // decode reads one JSON value, its numbers as json.Number; trailing data is an error.
 func decode(body []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -108,16 +98,6 @@ func decode(body []byte) (any, error) {
 		return nil, errors.New("more than one value")
 	}
 	return v, nil
-}
-
-// encode returns readable JSON, without escaping for HTML.
-func encode(v any, indent string) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	err := enc.Encode(v)
-	return buf.Bytes(), err
 }
 
 // load reads and checks a file. It makes bodies canonical again, since the file may have been edited.
@@ -150,9 +130,12 @@ func load(path string) (*recording, error) {
 
 // save replaces the file at path.
 func (rec *recording) save(path string) error {
-	data, err := encode(rec, "  ")
-	if err != nil {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // for readers of the file
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(rec); err != nil {
 		return err
 	}
-	return replacefile.Write(path, data, 0o644)
+	return replacefile.Write(path, buf.Bytes(), 0o644)
 }
