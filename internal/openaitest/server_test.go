@@ -2,6 +2,7 @@ package openaitest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,9 +86,18 @@ func TestCutConnections(t *testing.T) {
 // TestHangs: the answer stops until the client gives up.
 func TestHangs(t *testing.T) {
 	for _, turn := range []Turn{Hang(), Text("hello").HangAfter(10)} {
-		s := New(t, turn)
-		client := http.Client{Timeout: 30 * time.Millisecond}
-		resp, err := client.Post(s.URL+"/chat/completions", "application/json", strings.NewReader(question))
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		s := New(t, Func(func(*Request) Turn {
+			time.AfterFunc(30*time.Millisecond, giveUp) // not before the server has the request
+			return turn
+		}))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/chat/completions", strings.NewReader(question))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			resp.Body.Close()
