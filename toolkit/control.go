@@ -1,7 +1,6 @@
 package toolkit
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -150,7 +150,7 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 		}
 		chunk := tool.Text(a.text)
 		if a.data != nil {
-			data, err := plainJSON(a.data)
+			data, err := strictjson.Encode(a.data) // models read \u003c badly
 			if err != nil {
 				yield(tool.Chunk{}, err)
 				return
@@ -163,15 +163,6 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 		}
 		yield(chunk, nil)
 	}
-}
-
-// plainJSON encodes v for a model, which reads \u003c badly.
-func plainJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // schema returns the JSON Schema of an object with these properties, in this order, so that its bytes are always

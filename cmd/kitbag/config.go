@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/internal/mcpgroups"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -174,7 +175,7 @@ func (c *config) readServers(servers json.RawMessage, n int) error {
 	if err := dec.Decode(&value); err != nil {
 		return err
 	}
-	data, err := compactJSON(map[string]any{"mcpServers": value})
+	data, err := strictjson.Encode(map[string]any{"mcpServers": value})
 	c.servers = []serverFile{{path: c.file, data: data}}
 	return err
 }
@@ -237,7 +238,7 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	return data, err
 }
 
-// defaultSkillFolders are the folders of a project's skills: that of several agents, and that of Claude Code.
+// defaultSkillFolders are the folders of a project's skills: one for several agents, and one for Claude Code.
 var defaultSkillFolders = []string{".agents/skills", ".claude/skills"}
 
 // existingSkillFolders returns the default skill folders that exist in dir.
@@ -330,8 +331,8 @@ func mergePolicies(p, other *permission.Policy) permission.Policy {
 	}
 }
 
-// configure reads the configurations and applies the settings for which no flag is set. That of the current directory
-// has precedence over the user's, but its settings that need consent only apply if the user agrees when asked through p.
+// configure reads the configurations and applies the settings for which no flag is set. The current directory's
+// configuration has precedence over the user's, but its settings that need consent apply only if the user agrees.
 func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
 	f.config, err = configurations(func(project *config) error {
 		return f.askConsent(ctx, project, p, cmd.ErrOrStderr())
@@ -359,13 +360,4 @@ func jsonError(data []byte, err error) error {
 		return fmt.Errorf("it is a JSON %s", e.Value)
 	}
 	return err
-}
-
-// compactJSON encodes v on one line without escaping < and >, for people to read.
-func compactJSON(v any) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimRight(out.Bytes(), "\n"), err
 }

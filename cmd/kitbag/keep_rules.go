@@ -12,6 +12,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/kitbag-go/kitbag/internal/replacefile"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -112,7 +113,7 @@ func patchJSON(file *hujson.Value, op, path string, value any) error {
 	if value != nil {
 		change["value"] = value
 	}
-	data, err := compactJSON([]any{change})
+	data, err := strictjson.Encode([]any{change})
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func decodeName(text []byte) []byte {
 	return text[1:max(1, len(text)-1)]
 }
 
-// A shape is the part of a type that concerns the names of members; nil if there is none.
+// A shape has the names of the JSON members of a type; nil for a type without any.
 type shape struct {
 	members map[string]*shape // of a struct
 	names   []string
@@ -352,12 +352,15 @@ func Canonical(data []byte) json.RawMessage {
 	if d.Decode(&v) != nil {
 		return nil
 	}
-	if _, err := d.Token(); err != io.EOF { // something follows the value
-		return nil
-	}
+	out, _ := Encode(v) // cannot fail for a decoded value
+	return out
+}
+
+// Encode is [json.Marshal] without escapes of <, > and &, which matter only in web pages.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // a decoded value always encodes
-	return bytes.TrimSpace(b.Bytes())
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }

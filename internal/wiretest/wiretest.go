@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // An Answer is an answer of a server.
@@ -85,13 +86,11 @@ func Pieces(s string) (out []string) {
 
 // Marshal encodes a value that can be encoded; members are sorted.
 func Marshal(v any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	data, err := strictjson.Encode(v)
+	if err != nil {
 		panic(err) // the fakes make all values
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return string(data)
 }
 
 // DecodeObject returns the members of an object. The error continues a sentence: "… is not a JSON object".

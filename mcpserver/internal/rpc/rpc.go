@@ -150,14 +150,11 @@ func validID(id json.RawMessage) bool {
 // Encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot be encoded
 // is a bug and is sent as a JSON-RPC error.
 func Encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		b.Reset()
-		fmt.Fprintf(&b, `{"jsonrpc":"2.0","error":{"code":%d,"message":%q}}`, mcp.INTERNAL_ERROR, err.Error())
+	data, err := strictjson.Encode(v)
+	if err != nil {
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","error":{"code":%d,"message":%q}}`, mcp.INTERNAL_ERROR, err.Error())
 	}
-	return bytes.TrimSpace(b.Bytes())
+	return data
 }
 
 // Answer encodes the outcome of a request.
