@@ -1,5 +1,3 @@
-// Command kitbag runs agents in a terminal and from scripts, and manages their parts.
-// "kitbag help" lists its commands.
 package main
 
 import (

@@ -155,7 +155,7 @@ func mayAdminister(r *http.Request, token string) bool {
 }
 
 // onlyHosts refuses requests whose Host is neither an IP address, localhost nor one of the names. This prevents DNS
-// rebinding, by which the page of an attacker makes its own name resolve to this machine.
+// rebinding, in which an attacker makes the name of a web page resolve to this machine.
 func onlyHosts(names []string, next http.Handler) http.Handler {
 	names = append([]string{"localhost"}, names...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

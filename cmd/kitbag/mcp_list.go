@@ -179,7 +179,7 @@ func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) [
 	return reports
 }
 
-// slowStart is the time after which a server counts as slow. Only one that npm must install first takes longer.
+// slowStart is the time after which a server counts as slow. Only a server that npm must install first takes longer to start.
 const slowStart = 3 * time.Second
 
 // noticeSlow prints the missing servers on log after slowStart, unless stop has been called by then.

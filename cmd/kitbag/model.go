@@ -171,7 +171,7 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	v := vendorOf(api, name)
 	url, endpointVendor := os.Getenv(v.url), cmp.Or(s.endpoint.vendor, vendorOf(api, s.names()[0]))
 	var lateTools *bool
-	if endpointVendor == v { // the URL of a flag wins over the variable, which wins over that of a file
+	if endpointVendor == v { // a flag overrides the variable, which overrides a file
 		lateTools = s.lateTools
 		if s.endpoint.vendor == nil {
 			url = cmp.Or(s.endpoint.url, url)
@@ -217,8 +217,8 @@ func parseThinking(text string) (anthropic.Thinking, error) {
 	return anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: tokens}, nil
 }
 
-// remedy returns the remedy for a failed model call; "" if none is known. Errors of a model already name its key, its name
-// and its URL; with several vendors the remedy names those of all of them.
+// remedy returns the remedy for a failed model call; "" if none is known. The error names the settings of its model, so the
+// remedy names the model, the URL or the key only if the models are of several vendors.
 func (s *modelSettings) remedy(e *model.Error) string {
 	var keys, urls []string
 	for _, name := range s.names() {
@@ -265,7 +265,7 @@ func (f *agentFlags) applyCatalog(cfg *agent.Config, names ...string) (price fun
 		table = table.With(own)
 	}
 	cfg.Window.Tokens = cmp.Or(cfg.Window.Tokens, smallestWindow(table, names))
-	for _, name := range slices.Backward(names) { // all must have a price; that of the first is used
+	for _, name := range slices.Backward(names) { // each must have a price; the first one's is used
 		if price, err = table.Price(name); err != nil {
 			break
 		}

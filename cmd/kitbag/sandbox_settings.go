@@ -81,8 +81,7 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	return nil
 }
 
-// merge joins the settings of s and t; those of s have precedence, but if one of them requires a sandbox the
-// result does.
+// merge joins the settings of s and t. s has precedence, but the result requires a sandbox if one of them does.
 func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	use := cmp.Or(s.Use, t.Use)
 	if t.Use == useRequired {

@@ -205,8 +205,8 @@ func (s *mcpServers) close() error {
 // maxGroupText is how much of the description of a group is shown, in runes.
 const maxGroupText = 300
 
-// describeServer describes a server for mcpgroups.Build. Its own groups are those of its last connection, since listing
-// them would start it.
+// describeServer describes a server for mcpgroups.Build. The groups that the server defines are from its last connection,
+// since listing them would start it.
 func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
 	name := c.Name()
 	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(), Skills: c.Skills(),
