@@ -21,7 +21,7 @@ type Rule struct {
 	Content        *string
 }
 
-// An EngineRow is a row of engine.jsonl. Props are for tools whose names begin with Fake; the others are those of package
+// An EngineRow is a row of engine.jsonl. Props describe tools whose names begin with Fake; other tools are from package
 // builtin.
 type EngineRow struct {
 	Mode        string
@@ -59,8 +59,8 @@ func Policy(tb testing.TB, mode string, rules []Rule, dirs []string) *permission
 	return p
 }
 
-// CheckEngine checks the decisions about the rows of engine.jsonl for which call returns a
-// call, and returns how many there were. Tmp replaces ${TMP} in the rows.
+// CheckEngine checks the decision about each row of engine.jsonl for which call does not return nil, and returns the
+// number of these rows. tmp replaces ${TMP} in the rows.
 func CheckEngine(t *testing.T, tmp string, deviations Deviations, call func(EngineRow) *permission.Call) (ran int) {
 	t.Helper()
 	for _, r := range Rows[EngineRow](t, "engine.jsonl") {

@@ -24,7 +24,8 @@ func Same(got any, want json.RawMessage) string {
 	return ""
 }
 
-// Result compares a structured answer with that of wags. Texts of errors are compared with [Says].
+// Result returns the difference between a structured answer and that of wags, or "". Texts of errors are compared with
+// [Says]. With whole, got must have no further members.
 func Result(got map[string]any, want json.RawMessage, whole bool) string {
 	var w map[string]any
 	if json.Unmarshal(want, &w) != nil {

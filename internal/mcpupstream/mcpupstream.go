@@ -28,7 +28,7 @@ type Item struct {
 // A View describes what a client may see.
 type View struct {
 	Groups []string // the groups whose members it can use; see [toolkit.Toolkit.Reachable]
-	Listed []string // those of Groups whose tools are in its list; it finds the other tools by searching
+	Listed []string // the groups whose tools are in its list; it finds other tools by searching
 
 	// Denied reports whether a rule of the client's policy denies the tool.
 	Denied func(tool string) bool

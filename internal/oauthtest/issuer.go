@@ -40,7 +40,7 @@ type Issuer struct {
 	reused    int
 }
 
-// A code is an authorization code or a refresh token, for which a client gets tokens.
+// A code is an authorization code or a refresh token, which a client exchanges for tokens.
 type code struct {
 	subject, client, redirect, challenge, resource, scope string
 	used                                                  bool

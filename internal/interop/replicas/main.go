@@ -241,7 +241,7 @@ type result struct {
 	Asked         int64 `json:"asked"`
 	Answered      int64 `json:"answered"` // calls that were made after the answer
 
-	InDeployment int64 `json:"failed_in_deployment"` // those of FailedAndTold while no gateway was killed, without calls to processes that were lost
+	InDeployment int64 `json:"failed_in_deployment"` // the part of FailedAndTold that neither a killed gateway nor a lost process explains
 }
 
 // check returns an error if calls were lost, or failed in a deployment.
