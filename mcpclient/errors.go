@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The reasons for which a request fails, for errors.Is.
+// Reasons why a request fails, for errors.Is.
 var (
 	ErrClosed  = errors.New("the client is closed")
 	ErrLost    = errors.New("the connection to the server was lost")

@@ -105,7 +105,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// failure turns an HTTP error into a Go error. Servers report a lost session, for which they have not run the request,
+// failure turns an HTTP error into a Go error. A server that does not know the session has not run the request; it answers
 // with 404, as specified, or with 400 and a text. Any other body may be a JSON-RPC error.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))

@@ -40,7 +40,7 @@ type OAuth struct {
 
 	// Store, unless nil, is used instead of Dir. It keeps the login of one user to one server, and must be safe for
 	// concurrent use. Load returns nil if there is none. The bytes contain tokens if loggedIn is set, and otherwise only
-	// what the next login needs. Save is called with the Lock, which is also held while the login is renewed, so that no
+	// what the next login needs. Save is called with the Lock held, as it also is while the login is renewed, so that no
 	// two programs use the same refresh token.
 	Store interface {
 		Load(ctx context.Context) ([]byte, error)

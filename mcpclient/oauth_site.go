@@ -101,7 +101,7 @@ type resourceMetadata struct {
 	Scopes   []string `json:"scopes_supported"`
 }
 
-// resource returns the metadata of the server, or what takes its place.
+// resource returns the metadata of the server; defaults replace what it lacks.
 func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata, err error) {
 	if l.cfg.Scopes != nil {
 		return resourceMetadata{l.server.String(), []string{l.cfg.Issuer}, l.cfg.Scopes}, nil

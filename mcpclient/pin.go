@@ -100,7 +100,7 @@ func lines(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged names the members of the definitions that differ; what is the tool or skill.
+// errChanged returns the error for a changed tool or skill, whose name is what. It lists the members that differ.
 func errChanged(what string, before, after json.RawMessage) error {
 	return fmt.Errorf("%s: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", what, ErrChanged, differing(before, after))
 }
@@ -194,7 +194,7 @@ func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverTe
 	return text
 }
 
-// applyPins removes changed tools from a list, and pins those of Options.PinListed. If the pins cannot be read
+// applyPins removes changed tools from a list, and pins tools that Options.PinListed accepts. If the pins cannot be read
 // or stored, no tool is used. It returns the text of the server that may be used.
 func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	if c.cfg.Pins == nil {
