@@ -137,7 +137,7 @@ var internalUsers = map[string][]string{
 	"internal/loopback":     {"internal/oauthurl", "model/anthropic", "mcpclient", "mcpserver", "mcpserver/oauth", "cmd/kitbag"},
 	"internal/replacefile":  {"model/replay", "mcpclient", "internal/mcpgroups", "cmd/kitbag", "cmd/kitbag/internal/term"},
 
-	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "internal/wiretest", "model", "toolkit", "agent", "agui", "cmd/kitbag", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
+	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "internal/wiretest", "model", "model/replay", "toolkit", "agent", "agui", "cmd/kitbag", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},

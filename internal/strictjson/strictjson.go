@@ -352,6 +352,9 @@ func Canonical(data []byte) json.RawMessage {
 	if d.Decode(&v) != nil {
 		return nil
 	}
+	if _, err := d.Token(); err != io.EOF { // something follows the value
+		return nil
+	}
 	out, _ := Encode(v) // cannot fail for a decoded value
 	return out
 }
