@@ -90,8 +90,8 @@ func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sampl
 // all is about a thousand.
 const maxQuestions = 128
 
-// asked counts the questions of a server.
-type asked struct {
+// questionCount counts the unanswered questions of a server.
+type questionCount struct {
 	mu         sync.Mutex
 	unanswered map[string]int // by credential
 }
@@ -106,7 +106,7 @@ func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	if l := mcpserver.LoggerFrom(ctx); l != nil {
 		credential = l.Credential()
 	}
-	q := &u.asked
+	q := &u.questions
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.unanswered[credential] >= maxQuestions {
@@ -151,14 +151,14 @@ func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 // server has not run it.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		first := p.up.users != nil && p.up.users.tokens.logins != nil // nothing has come from the server
-		ended := false
+		mayLogIn := p.up.users != nil && p.up.users.tokens.logins != nil // until something has come from the server
+		loginEnded := false
 		p.call(ctx, call, func(chunk tool.Chunk, err error) bool {
-			ended = first && errors.Is(err, mcpclient.ErrLogin)
-			first = false
-			return !ended && yield(chunk, err)
+			loginEnded = mayLogIn && errors.Is(err, mcpclient.ErrLogin)
+			mayLogIn = false
+			return !loginEnded && yield(chunk, err)
 		})
-		if ended {
+		if loginEnded {
 			p.call(ctx, call, yield)
 		}
 	}

@@ -48,10 +48,10 @@ func (c *Config) check() error {
 	for i, g := range c.Groups {
 		k.group(g, slices.ContainsFunc(c.Groups[:i], func(o Group) bool { return o.Name == g.Name }))
 	}
-	k.knowServers("labels", c.Labels)
-	k.knowServers("perSession", c.PerSession)
+	k.requireServers("labels", c.Labels)
+	k.requireServers("perSession", c.PerSession)
 	for i, name := range c.Initial {
-		k.knowGroup(fmt.Sprintf("initial[%d]", i), name)
+		k.requireGroup(fmt.Sprintf("initial[%d]", i), name)
 	}
 	k.policy("permissions", c.Serve.Policy)
 	for _, a := range c.access() {
@@ -59,7 +59,7 @@ func (c *Config) check() error {
 		names, _ := a.ceiling.Names()
 		for i, name := range names {
 			if name != "*" { // "*" grants everything
-				k.knowGroup(fmt.Sprintf("%s.groups[%d]", a.key, i), name)
+				k.requireGroup(fmt.Sprintf("%s.groups[%d]", a.key, i), name)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (c *Config) serverNames() []string {
 	return out
 }
 
-func (k *checker) knowServers(key string, names []string) {
+func (k *checker) requireServers(key string, names []string) {
 	known := k.cfg.serverNames()
 	for i, name := range names {
 		k.require(slices.Contains(known, name), fmt.Sprintf("%s[%d]", key, i), "unknown server %q%s", name, didYouMean(name, known))
@@ -141,13 +141,13 @@ func (k *checker) servers() {
 	if len(k.cfg.Servers) == 0 {
 		k.errs = append(k.errs, errors.New("there are no servers; add one under mcpServers"))
 	}
-	users := map[string]string{} // names by prefix, because servers with different names may have the same prefix
+	byPrefix := map[string]string{} // names; servers with different names may have the same prefix
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
-		if other, used := users[prefix]; used {
+		if other, used := byPrefix[prefix]; used {
 			k.fail(where, "its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
-		users[prefix] = s.Name
+		byPrefix[prefix] = s.Name
 		k.require(s.Options.Prefix == "", where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
 		k.require(!s.Options.NoPrefix, where, "NoPrefix is set; do not set it, the gateway names tools SERVER__TOOL")
 	}
@@ -176,7 +176,7 @@ func (k *checker) group(g Group, duplicate bool) {
 		k.glob(fmt.Sprintf("%s.tools[%d]", where, i), glob)
 	}
 	for i, name := range g.Parents {
-		k.knowGroup(fmt.Sprintf("%s.parents[%d]", where, i), name)
+		k.requireGroup(fmt.Sprintf("%s.parents[%d]", where, i), name)
 	}
 }
 
@@ -227,8 +227,8 @@ func (k *checker) policy(where string, p *permission.Policy) {
 	}
 }
 
-// knowGroup reports a group that does not exist. The groups of labels are not known yet.
-func (k *checker) knowGroup(where, name string) {
+// requireGroup reports a group that does not exist. The groups of labels are not known yet.
+func (k *checker) requireGroup(where, name string) {
 	names := []string{}
 	for _, g := range k.cfg.Groups {
 		names = append(names, g.Name)

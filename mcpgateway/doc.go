@@ -108,8 +108,8 @@
 // name begins with the server's unique prefix.
 //
 // The ceiling of a credential, or of a grant of Config.OAuth, is a security boundary. Its groups are those of the
-// configuration: a ceiling with a group that has globs grants everything that the globs match, including tools, prompts and resources that a
-// server adds later. Use narrow globs for such a group. A ceiling with a group of [Config.Labels] trusts that
+// configuration: a ceiling with a group that has globs grants everything that the globs match, including tools, prompts
+// and resources that a server adds later. Use narrow globs for such a group. A ceiling with a group of [Config.Labels] trusts that
 // server to label its tools.
 //
 // The groups of a resource are determined by the name in its server's list. A URI that is neither in the

@@ -61,10 +61,10 @@ import (
 //
 // [mcpclient.Load] reads the servers. Clients over HTTP must send the token of a credential: the content of an
 // environment variable (tokenEnv) or of a file (tokenFile), of at least 16 bytes. The configuration itself does
-// not contain tokens, but it may have the hash of one (hash), which "kitbag mcp key" prints together with a new token. If other users can read the token's file, Load logs a warning to [slog.Default]. The
-// groups of a credential limit what its sessions see: all groups if the member is left out, and none if the
-// list is empty. Its permissions replace those above. File names are relative to the directory of the
-// configuration.
+// not contain tokens, but it may have the hash of one (hash), which "kitbag mcp key" prints together with a new token.
+// If other users can read the token's file, Load logs a warning to [slog.Default]. The groups of a credential limit
+// what its sessions see: all groups if the member is left out, and none if the list is empty. Its permissions replace
+// those above. File names are relative to the directory of the configuration.
 //
 // With oauth, clients may send access tokens of the issuers instead: JWTs for the resource, which is the URL of the gateway as
 // clients write it. The first of the grants whose claims a token has says what its user sees and may do; each claim must
@@ -126,13 +126,13 @@ func Load(file string) (Config, error) {
 	r.rates(top.get("rates"))
 	r.cfg.Serve.TaskAfter = r.duration("taskAfter", top.get("taskAfter"))
 	if top.get("mcpServers") != nil { // otherwise the caller adds the servers
-		r.values()
+		r.checkValues()
 	}
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// values adds the mistakes of values, unless something could not be read: they could follow from that.
-func (r *reader) values() {
+// checkValues adds the mistakes of values, unless something could not be read: they could follow from that.
+func (r *reader) checkValues() {
 	if joined, ok := r.cfg.check().(interface{ Unwrap() []error }); ok && len(r.errs) == 0 {
 		for _, err := range joined.Unwrap() {
 			r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
@@ -215,11 +215,11 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	return out, true
 }
 
-// A field is a member of an object, and where its value goes. A member without to is read by the caller.
+// A field is a member of an object.
 type field struct {
 	name string
-	to   any
-	want string
+	to   any    // where its value goes; nil if the caller reads the member
+	want string // what its value must be
 }
 
 // fields reads an object that may only have these members. It reports whether data is an object.

@@ -42,11 +42,11 @@ func (r *reader) replicas(data json.RawMessage) {
 	if ok && r.cfg.ReplicaStore == "" {
 		r.fail(store, "is missing or empty; set it to the URL of a Postgres database that all replicas use, such as ${KITBAG_REPLICAS}")
 	}
-	to, ok := r.expand(address, ms.get("url"))
-	if u, err := url.Parse(to); ok && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
-		r.fail(address, "must be the http or https URL under which the other replicas reach this one, such as http://10.0.0.7:8080/; it is %q", to)
+	replica, ok := r.expand(address, ms.get("url"))
+	if u, err := url.Parse(replica); ok && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
+		r.fail(address, "must be the http or https URL under which the other replicas reach this one, such as http://10.0.0.7:8080/; it is %q", replica)
 	}
-	r.cfg.Serve.Replicas = &mcpserver.Replicas{URL: to}
+	r.cfg.Serve.Replicas = &mcpserver.Replicas{URL: replica}
 }
 
 // expand reads a string that may be missing, with references to the environment. It reports whether there was no error.
@@ -68,7 +68,7 @@ func (r *reader) rates(data json.RawMessage) {
 		key := fmt.Sprintf("rates[%d]", i)
 		var rate mcpserver.Rate
 		ms, _ := r.fields(key, row, field{"tools", &rate.Tools, "a glob over names of tools"}, field{"calls", &rate.Calls, "a number"},
-			field{"every", nil, ""}, field{"each", &rate.Each, "true or false"})
+			field{name: "every"}, field{"each", &rate.Each, "true or false"})
 		rate.Every = r.duration(key+".every", ms.get("every"))
 		r.cfg.Serve.Rates = append(r.cfg.Serve.Rates, rate)
 	}

@@ -123,7 +123,7 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// openAuth sets what decides who the users are.
+// openAuth sets the authenticator for the users of OAuth issuers.
 func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 	if cfg.OAuth == nil {
 		return nil

@@ -1,7 +1,6 @@
 package mcpgateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,10 +241,7 @@ func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry 
 
 // jsonString returns the JSON of a text.
 func jsonString(s string) json.RawMessage {
-	data, err := json.Marshal(s)
-	if err != nil { // impossible for a string
-		return json.RawMessage(`""`)
-	}
+	data, _ := json.Marshal(s) // cannot fail for a string
 	return data
 }
 
@@ -440,17 +436,9 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 			c["uri"] = jsonString(prefix + uri)
 		}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(contents) != nil {
-		return raw
-	}
-	result["contents"] = b.Bytes()
-	out, err := json.Marshal(result)
-	if err != nil {
-		return raw
-	}
+	// The values are valid JSON, so that encoding cannot fail.
+	result["contents"], _ = json.Marshal(contents)
+	out, _ := json.Marshal(result)
 	return out
 }
 

@@ -60,7 +60,7 @@ func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	old := g.live.Load()
-	if err := errors.Join(fixed(old.cfg, cfg), cfg.check()); err != nil {
+	if err := errors.Join(checkReloadable(old.cfg, cfg), cfg.check()); err != nil {
 		return fmt.Errorf("mcpgateway: reload: %w", err)
 	}
 	next := &live{cfg: cfg, revision: revisionOf(old.revision.Number+1, cfg)}
@@ -102,8 +102,8 @@ func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// fixed returns an error that names what has changed although only a restart can change it.
-func fixed(old, now Config) error {
+// checkReloadable returns an error that names the changed settings that need a restart.
+func checkReloadable(old, now Config) error {
 	var errs []error
 	for _, f := range []struct {
 		name string

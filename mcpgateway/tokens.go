@@ -71,13 +71,14 @@ func newTokenSource(cfg UpstreamToken, web mcpclient.HTTP, l *logins) *tokenSour
 	if cfg.Grant == UserLogin {
 		s.logins = l
 	} else {
-		s.own = s.request(context.Background(), nil)
+		s.own = s.newSource(context.Background(), nil)
 	}
 	return s
 }
 
-// request returns a source of tokens. exchange is what distinguishes an exchange from client credentials; it may be nil.
-func (s *tokenSource) request(ctx context.Context, exchange url.Values) oauth2.TokenSource {
+// newSource returns a source of tokens by client credentials, or by the grant with the parameters in exchange unless they are
+// nil.
+func (s *tokenSource) newSource(ctx context.Context, exchange url.Values) oauth2.TokenSource {
 	params := url.Values{"resource": {s.web.URL}} // RFC 8707
 	if s.cfg.Audience != "" {
 		params.Set("audience", s.cfg.Audience)
@@ -88,14 +89,14 @@ func (s *tokenSource) request(ctx context.Context, exchange url.Values) oauth2.T
 	return c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.http))
 }
 
-// forGateway returns how the gateway itself reaches the server, to list what it has.
+// forGateway returns the transport with which the gateway itself lists what the server has.
 func (s *tokenSource) forGateway() mcpclient.HTTP {
 	web := s.web
 	if s.logins == nil {
 		web.Token = func(context.Context) (string, error) {
 			t, err := s.own.Token()
 			if err != nil {
-				return "", s.failed(err)
+				return "", s.tokenError(err)
 			}
 			return t.AccessToken, nil
 		}
@@ -105,15 +106,15 @@ func (s *tokenSource) forGateway() mcpclient.HTTP {
 	return web
 }
 
-// exchange returns a token of the user for the server. It is used no longer than the user's own.
+// exchange returns a token of the user for the server. It expires with the user's own token or before.
 func (s *tokenSource) exchange(ctx context.Context, id mcpserver.Identity) (*oauth2.Token, error) {
-	t, err := s.request(ctx, url.Values{
+	t, err := s.newSource(ctx, url.Values{
 		"grant_type":         {"urn:ietf:params:oauth:grant-type:token-exchange"},
 		"subject_token":      {id.Token()},
 		"subject_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
 	}).Token()
 	if err != nil {
-		return nil, s.failed(err)
+		return nil, s.tokenError(err)
 	}
 	if t.AccessToken == id.Token() || !strings.EqualFold(t.TokenType, "bearer") {
 		return nil, fmt.Errorf("no token for the server from %s: its answer is the user's own token, or no bearer token", s.cfg.TokenURL)
@@ -124,8 +125,8 @@ func (s *tokenSource) exchange(ctx context.Context, id mcpserver.Identity) (*oau
 	return t, nil
 }
 
-// failed returns an error without the text of the answer, which may repeat a token.
-func (s *tokenSource) failed(err error) error {
+// tokenError returns an error without the text of the answer, which may repeat a token.
+func (s *tokenSource) tokenError(err error) error {
 	why := "it cannot be reached, or its answer has no token"
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.Response != nil {
 		why = fmt.Sprintf("it answers with status %d", refused.Response.StatusCode)
@@ -215,8 +216,8 @@ func (a *userClients) tokenOf(ctx context.Context, u *userClient) (string, error
 	return u.token.AccessToken, nil
 }
 
-// acquire returns the user's client for the login with the ID. The one of an earlier login is closed: it may be of another
-// account.
+// acquire returns the user's client for the login with the ID. It closes the client of an earlier login, which may be for
+// another account.
 func (a *userClients) acquire(who user, login string) (u *userClient, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,14 +39,14 @@ type upstream struct {
 	pinListed atomic.Pointer[func(string) bool] // Options.PinListed of the latest configuration
 	cache     *mcpgroups.Cache                  // its tools in an earlier run
 
-	asked     asked
+	questions questionCount
 	abandoned abandonedCalls
 	audience  *audience
 
 	known
 }
 
-// names are what a server, and what it has, is called.
+// names are the names of a server, its group and its tools.
 type names struct {
 	name    string // as configured
 	group   string // the group for tools that are in no other group
@@ -65,7 +65,7 @@ type known struct {
 	failed     map[mcpupstream.Kind]failure // failed lists of prompts or resources; the key "" is for all kinds
 }
 
-func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, listed, known func()) (*upstream, error) {
+func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, listed, itemsKnown func()) (*upstream, error) {
 	cfg.Options.Prefix = prefixOf(cfg.Name)
 	if cfg.Options.Limits.Result == 0 {
 		cfg.Options.Limits.Result = maxResult
@@ -73,16 +73,17 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 	if cfg.Options.Limits.Samples == 0 {
 		cfg.Options.Limits.Samples = math.MaxInt // the host has its own limits
 	}
-	u := &upstream{names: names{cfg.Name, mcpgroups.GroupName(cfg.Name), cfg.Options.Prefix, labeled}, cache: mcpgroups.OpenCache(cacheDir, cfg), onListed: listed, onItems: known, limit: cfg.Options.Limits.Result,
+	u := &upstream{names: names{cfg.Name, mcpgroups.GroupName(cfg.Name), cfg.Options.Prefix, labeled}, cache: mcpgroups.OpenCache(cacheDir, cfg),
+		onListed: listed, onItems: itemsKnown, limit: cfg.Options.Limits.Result,
 		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
-	ask, sample := u.elicit, u.sample
+	elicit, sample := u.elicit, u.sample
 	perUser := tokens != nil && tokens.cfg.perUser()
 	if perSession || perUser || cfg.Options.Stateless {
 		// Every question belongs to the process's only session, or to a call of the user.
-		ask, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
+		elicit, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
 	if cfg.Options.Elicitation == nil {
-		cfg.Options.Elicitation = ask
+		cfg.Options.Elicitation = elicit
 	}
 	if cfg.Options.Sampling == nil {
 		cfg.Options.Sampling = sample
