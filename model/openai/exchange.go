@@ -18,22 +18,6 @@ type exchange struct {
 	complete bool // the answer is complete: the connection can be reused
 }
 
-// newExchange returns an exchange, and a parser of its answer by either protocol, in one allocation.
-func newExchange(responses bool, a answer) (*exchange, parser) {
-	if responses {
-		both := &struct {
-			exchange
-			response
-		}{response: response{answer: a}}
-		return &both.exchange, &both.response
-	}
-	both := &struct {
-		exchange
-		answer
-	}{answer: a}
-	return &both.exchange, &both.answer
-}
-
 // send sends a request and waits for the header of the answer. A status other than 2xx is an error.
 func (x *exchange) send(m *Model, p *protocol, b body) error {
 	resp, err := m.do(x.Ctx, p, b)

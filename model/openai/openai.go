@@ -255,7 +255,12 @@ func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield 
 	if err != nil {
 		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 	}
-	x, parser := newExchange(p.responses, answer{endpoint: p.origin, tools: tools, conversation: req.Messages, yield: yield})
+	a := &response{answer: answer{endpoint: p.origin, tools: tools, conversation: req.Messages, yield: yield}}
+	var parser parser = a
+	if !p.responses {
+		parser = &a.answer
+	}
+	x := new(exchange)
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
 	defer x.Close()
 	if err := x.send(m, p, body); err != nil {
