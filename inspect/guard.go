@@ -6,12 +6,11 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/hostcheck"
 )
 
 // cookieName is the cookie that the token is exchanged for. It has no Path: the browser sends it to the directory
@@ -36,7 +35,7 @@ func (h *Handler) guard(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	switch {
-	case !h.knownHost(r.Host):
+	case !hostcheck.LocalOrAddress(r.Host, h.opts.Hosts):
 		return refuse(http.StatusMisdirectedRequest, "This page is not served under this name. Use localhost or an address, or add the name to the hosts of the handler.")
 	case !sameOrigin(r):
 		return refuse(http.StatusForbidden, "The request comes from another site.")
@@ -69,20 +68,6 @@ func (h *Handler) cookie() string {
 	mac := hmac.New(sha256.New, []byte(h.opts.Token))
 	mac.Write([]byte("cookie"))
 	return hex.EncodeToString(mac.Sum(nil))
-}
-
-// knownHost reports whether a Host is an address, localhost or one of Options.Hosts. A site whose name was made
-// to resolve to this machine sends its own name.
-func (h *Handler) knownHost(host string) bool {
-	name := host
-	if n, _, err := net.SplitHostPort(host); err == nil {
-		name = n
-	}
-	name = strings.ToLower(name)
-	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		return true
-	}
-	return name == "localhost" || slices.ContainsFunc(h.opts.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
 // sameOrigin reports whether a request was made by this page or by the user. A browser sends an Origin with each

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,10 +27,11 @@ func TestOlder(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, "old.jsonl"), data, 0o600)
 			}
-			if err != nil {
+			store, openErr := session.Dir(dir)
+			if err = errors.Join(err, openErr); err != nil {
 				t.Fatal(err)
 			}
-			c, base := client(t, must(session.Dir(dir)), inspect.Options{})
+			c, base := client(t, store, inspect.Options{})
 			var list struct {
 				Sessions []struct {
 					Title, Problem string

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/loopback"
+	"github.com/kitbag-go/kitbag/internal/hostcheck"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
@@ -55,14 +55,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, wi
 
 // knownHost reports whether a request may name the host. It excludes names that an attacker has made to resolve
 // to this server (DNS rebinding).
-func (s *Server) knownHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
-	return loopback.Host(host) || slices.ContainsFunc(s.cat.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
-}
+func (s *Server) knownHost(hostport string) bool { return hostcheck.Local(hostport, s.cat.cfg.Hosts) }
 
 // knownOrigin reports whether a browser may send requests from the origin. The origin "null", for example of a
 // file, is rejected.

@@ -5,16 +5,14 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/kitbag-go/kitbag/internal/hostcheck"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/permission"
@@ -154,24 +152,13 @@ func mayAdminister(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) == 1
 }
 
-// onlyHosts refuses requests whose Host is neither an IP address, localhost nor one of the names. This prevents DNS
-// rebinding, in which an attacker makes the name of a web page resolve to this machine.
+// onlyHosts refuses requests whose Host is neither an IP address, localhost nor one of the names.
 func onlyHosts(names []string, next http.Handler) http.Handler {
-	names = append([]string{"localhost"}, names...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := hostOf(r.Host)
-		_, err := netip.ParseAddr(host)
-		if err != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, host) }) {
+		if !hostcheck.LocalOrAddress(r.Host, names) {
 			http.Error(w, "unknown Host; use an address, or add the name to hosts in the --config file", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return strings.Trim(address, "[]")
 }

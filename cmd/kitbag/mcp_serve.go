@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/internal/demoserver"
+	"github.com/kitbag-go/kitbag/internal/hostcheck"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/mcpserver/postgres"
@@ -340,7 +341,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 			return errors.Join(err, l.Close())
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "serving /livez, /readyz and /metrics at http://%s/\n", adminListener.Addr())
-		hosts := append(slices.Clone(cfg.Serve.Hosts), hostOf(f.admin))
+		hosts := append(slices.Clone(cfg.Serve.Hosts), hostcheck.Name(f.admin))
 		admin := &http.Server{Handler: onlyHosts(hosts, adminHandler(metrics, os.Getenv(adminTokenVar), reload)), ReadHeaderTimeout: 10 * time.Second}
 		defer admin.Close()
 		go func() { _ = admin.Serve(adminListener) }() // ends with Close

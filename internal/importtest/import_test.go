@@ -106,6 +106,7 @@ var allowed = map[string][]string{
 	"internal/oauthtest":          {},
 	"internal/oauthurl":           {"internal/loopback"},
 	"internal/loopback":           {},
+	"internal/hostcheck":          {"internal/loopback"},
 	"internal/casetest":           {"permission"},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/seed":               {},
@@ -134,7 +135,8 @@ var internalUsers = map[string][]string{
 
 	"internal/tracecontext": {"agent/agentotel", "mcpclient", "mcpserver"},
 	"internal/envref":       {"mcpclient", "mcpgateway"},
-	"internal/loopback":     {"internal/oauthurl", "model/anthropic", "mcpclient", "mcpserver", "mcpserver/oauth", "cmd/kitbag"},
+	"internal/loopback":     {"internal/oauthurl", "internal/hostcheck", "model/anthropic", "mcpclient", "mcpserver/oauth", "cmd/kitbag"},
+	"internal/hostcheck":    {"mcpserver", "inspect", "cmd/kitbag"},
 	"internal/replacefile":  {"model/replay", "mcpclient", "internal/mcpgroups", "cmd/kitbag", "cmd/kitbag/internal/term"},
 
 	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "internal/wiretest", "model", "model/replay", "toolkit", "agent", "agui", "cmd/kitbag", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
