@@ -129,7 +129,7 @@ func (p *placedTool) call(ctx context.Context, call tool.Call) (*message.ToolRes
 // leave is called when the run stops waiting for a call. If the session will continue on another worker, the call
 // continues.
 func (p *placedTool) leave(ctx context.Context, r *engineRun, id string) error {
-	if _, stopped := r.store.end(); stopped != nil {
+	if _, stopped := r.store.current(); stopped != nil {
 		return stopped
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -202,20 +202,9 @@ func serveCall(ctx context.Context, t tool.Tool, in remoteCall) (*message.ToolRe
 		return res.Result(), nil
 	}
 	call.Input = args.JSON
-	heartbeats, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		ticker := time.NewTicker(in.Heartbeat / 4)
-		defer ticker.Stop()
-		for {
-			activity.RecordHeartbeat(ctx)
-			select {
-			case <-ticker.C:
-			case <-heartbeats.Done():
-				return
-			}
-		}
-	}()
+	done := make(chan struct{})
+	defer close(done)
+	go sendHeartbeats(ctx, in.Heartbeat, done)
 	for ch, err := range tool.Run(ctx, t, call) {
 		switch {
 		case errors.Is(err, tool.ErrAbort):

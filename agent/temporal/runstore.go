@@ -27,10 +27,10 @@ type runStore struct {
 	cancel context.CancelCauseFunc // cancels the run
 
 	mu      sync.Mutex
-	last    progress
+	last    progress        // after the last stored record
 	event   int64           // number of the last stored event
 	running map[string]bool // running tool calls by id, with "/" appended for background calls
-	yield   bool            // give the session back after the next possible record
+	release bool            // give the session back after the next record that allows it
 	err     error           // why no more records are stored
 }
 
@@ -64,35 +64,35 @@ func (p *runStore) publish(id string, ev event.Event) {
 	}
 }
 
-// end returns the progress after the last record, and why the run was stopped, or nil.
-func (p *runStore) end() (progress, error) {
+// current returns the progress after the last record, and why the run was stopped, or nil.
+func (p *runStore) current() (progress, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.err
 }
 
-// beat sends heartbeats until done. It runs in a goroutine of its own, as it may block while Temporal does not respond.
-func (p *runStore) beat(ctx context.Context, heartbeat time.Duration, done <-chan struct{}) {
-	ticker := time.NewTicker(heartbeat / 4)
+// sendHeartbeats sends the heartbeats of an activity until done. It runs in a separate goroutine, as it may block
+// while Temporal does not respond.
+func sendHeartbeats(ctx context.Context, timeout time.Duration, done <-chan struct{}) {
+	ticker := time.NewTicker(timeout / 4)
 	defer ticker.Stop()
 	for {
+		activity.RecordHeartbeat(ctx)
 		select {
 		case <-done:
 			return
 		case <-ticker.C:
-			at, _ := p.end()
-			activity.RecordHeartbeat(ctx, at.Seq)
 		}
 	}
 }
 
-// watch stops the run when the worker must give it up.
+// watch stops the run when the worker must give the session back.
 func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
 	slice := time.NewTimer(cfg.Slice)
 	defer slice.Stop()
 	stopping, lost := activity.GetWorkerStopChannel(ctx), ctx.Done()
 	draining := false
-	var limit <-chan time.Time
+	var deadline <-chan time.Time
 	for {
 		select {
 		case <-done:
@@ -107,10 +107,10 @@ func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) 
 			// so nothing is stored twice. The current step may therefore end.
 			lost = nil
 			p.giveBack()
-			if limit = time.After(cfg.Drain); draining {
+			if deadline = time.After(cfg.Drain); draining {
 				p.stop(errCutOff)
 			}
-		case <-limit:
+		case <-deadline:
 			p.stop(errCutOff)
 		}
 	}
@@ -119,7 +119,7 @@ func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) 
 func (p *runStore) giveBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.yield = true
+	p.release = true
 }
 
 // stop cancels the run, and refuses further records.
@@ -157,7 +157,7 @@ func (l *runLog) Load(ctx context.Context) ([]session.Record, error) {
 }
 
 func (l *runLog) Append(ctx context.Context, rec session.Record) error {
-	if _, err := l.p.end(); err != nil {
+	if _, err := l.p.current(); err != nil {
 		return err
 	}
 	if err := l.Log.Append(ctx, rec); err != nil {
@@ -191,7 +191,7 @@ func (p *runStore) stored(rec session.Record) error {
 			}
 		}
 	}
-	if p.err == nil && p.yield && len(p.running) == 0 && rec.Status == session.StatusWorking {
+	if p.err == nil && p.release && len(p.running) == 0 && rec.Status == session.StatusWorking {
 		p.err = errGivenBack
 		p.cancel(p.err)
 	}

@@ -68,15 +68,15 @@ func (e *Engine) interrupt(ctx context.Context, i interruption) error {
 // advance runs a session until it ends, waits or must be given back.
 func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (progress, error) {
 	// A run whose context ends would be stored as interrupted by the user. So only the runStore cancels the run, after it
-	// has stopped to store records.
-	runCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cut(nil)
-	p := newRunStore(e.store, cut)
+	// has stopped storing records.
+	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	p := newRunStore(e.store, cancel)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	done := make(chan struct{})
 	defer close(done)
-	watching.Go(func() { p.beat(ctx, e.cfg.Heartbeat, done) })
+	watching.Go(func() { sendHeartbeats(ctx, e.cfg.Heartbeat, done) })
 	watching.Go(func() { p.watch(ctx, e.cfg, done) })
 	at, err := p.run(context.WithValue(runCtx, runKey{}, &engineRun{e, p}), id, agents)
 	if errors.Is(err, agent.ErrNewerState) {
@@ -102,7 +102,7 @@ func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at pro
 		}
 		p.publish(id, ev)
 	}
-	at, stopped := p.end()
+	at, stopped := p.current()
 	switch {
 	case errors.Is(stopped, errGivenBack):
 		at.More = true
