@@ -126,10 +126,9 @@ type Config struct {
 	// then; an answer that it still gives is ignored, and the run ends waiting.
 	AnswerWithin time.Duration
 
-	// Save, if not nil, saves the State. It is called before anything that depends on it is emitted
-	// or run. An error ends the run: open calls are closed, and what could not be saved is
-	// not emitted, except the [*event.End]. The State in memory is consistent anyway.
-	// [State.Saving] returns what else can be saved with it: the events.
+	// Save, if not nil, saves the State. It is called before anything that depends on it is emitted or run. An error
+	// ends the run: open calls are closed, and what could not be saved is not emitted, except the [*event.End]. The
+	// State in memory is consistent anyway. [State.Saving] returns what else can be saved with it: the events.
 	Save func(context.Context, *State) error
 
 	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions, the
@@ -333,9 +332,8 @@ type Window struct {
 	MaxResult int
 	Results   Results
 
-	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all.
-	// If there are more the oldest are replaced with notes, down to half as many, so that the provider's
-	// cache is not lost for each.
+	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all. If there are more
+	// the oldest are replaced with notes, down to half as many, so that the provider's cache is not lost for each.
 	MaxData int
 }
 

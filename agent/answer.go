@@ -219,8 +219,7 @@ func (r *run) applyAnswer(in Input) error {
 		return nil
 	}
 	r.consume(in)
-	// After the check, reopen may have ended the call, or its question may have expired, so that it is
-	// asked again.
+	// After the check, reopen may have ended the call, or its question may have expired, so that it is asked again.
 	c, err := r.st.loop.Waiting(call, want)
 	if err != nil {
 		return nil

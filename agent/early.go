@@ -33,9 +33,8 @@ type earlyCalls struct {
 // take a single check; nested ones in many pieces could take one for each piece.
 const maxChecks = 8
 
-// newEarly prepares for an answer. It returns nil if none of its calls may start early, for example
-// while background calls run: their changes of the tools' State could not be
-// distinguished from those of early calls.
+// newEarly prepares for an answer. It returns nil if none of its calls may start early, for example while background
+// calls run: their changes of the tools' State could not be distinguished from those of early calls.
 func (r *run) newEarly(answer string) *earlyCalls {
 	r.dropEarly()
 	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
@@ -109,9 +108,8 @@ func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 	return true
 }
 
-// open returns the open call that tc would become, and its tool; nil if it may not start
-// early. It checks the tool's definition first, since resolving calls of control tools may be
-// expensive.
+// open returns the open call that tc would become, and its tool; nil if it may not start early. It checks the tool's
+// definition first, since resolving calls of control tools may be expensive.
 func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
 	if info := shownInfo(r.cache.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
@@ -214,8 +212,7 @@ func (r *run) acceptEarly() (same bool, err error) {
 	return true, nil
 }
 
-// dropEarly stops the early calls that were not accepted, waits for them, and restores
-// the tools' State.
+// dropEarly stops the early calls that were not accepted, waits for them, and restores the tools' State.
 func (r *run) dropEarly() {
 	e := r.early
 	if e == nil {

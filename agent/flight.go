@@ -15,9 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A flight is a running call of a tool or of the model. It has one
-// goroutine, which uses only its own copies of data and sends reports to the run's inbox.
-// The fields belong to the run's goroutine unless stated otherwise.
+// A flight is a running call of a tool or of the model. It has one goroutine, which uses only its own copies of data
+// and sends reports to the run's inbox. The fields belong to the run's goroutine unless stated otherwise.
 type flight struct {
 	task       task
 	stage      stage
@@ -107,8 +106,7 @@ func (in *inbox) askUntil(ctx context.Context, from *flight, do func() error) er
 // wake makes the run's goroutine check what to do next.
 func (in *inbox) wake() { _ = in.ask(&flight{stage: committed}, func() error { return nil }) }
 
-// launch starts a flight; every call starts this way. work runs on the
-// flight's goroutine.
+// launch starts a flight; every call starts this way. work runs on the flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
 	r.flights = append(r.flights, f)
 	r.startGoroutine(f, work)

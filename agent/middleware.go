@@ -42,8 +42,7 @@ type (
 	// the policy. With sub-agents ([AsTool]) it is called concurrently.
 	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
 
-	// SummaryFunc asks the model for a summary of the conversation, with a
-	// request that ends with the prompt for it.
+	// SummaryFunc asks the model for a summary of the conversation, with a request that ends with the prompt for it.
 	SummaryFunc func(context.Context, *model.Request) (string, error)
 
 	// InstructionsFunc returns the system prompt. It is called before each model

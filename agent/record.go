@@ -204,9 +204,8 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// store saves the State together with new events, and then yields them. If the save
-// fails they wait until a later save succeeds. The run ends with the error in any case, so that can
-// only be one of the saves that close open calls.
+// store saves the State together with new events, and then yields them. If the save fails they wait until a later
+// save succeeds. The run ends with the error in any case, so that can only be one of the saves that close open calls.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range out.unsent {

@@ -8,10 +8,9 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// An eventRedactor removes secrets from the events of a run. The State and the model keep them: a model
-// that has read a key with one tool must be able to use it with the next, and a call must run with the
-// arguments that were judged. What the model does with secrets the permission rules decide; this type keeps
-// them out of files, screens and logs.
+// An eventRedactor removes secrets from the events of a run. The State and the model keep them: a model that has read
+// a key with one tool must be able to use it with the next, and a call must run with the arguments that were judged.
+// What the model does with secrets the permission rules decide; this type keeps them out of files, screens and logs.
 type eventRedactor struct {
 	r    *redact.Redactor
 	held []*heldText // the texts that are being streamed, in the order in which they began
@@ -27,9 +26,8 @@ type heldText struct {
 	newDelta func(text string) event.Event
 }
 
-// A textKey names a text by the type of its deltas and the id in them. The model streams one text at a
-// time, except for arguments: those of several calls may arrive alternately. A tool has one text for each
-// call and each reader.
+// A textKey names a text by the type of its deltas and the id in them. The model streams one text at a time, except
+// for arguments: those of several calls may arrive alternately. A tool has one text for each call and each reader.
 type textKey struct {
 	kind    string
 	id      string // of a block or a call

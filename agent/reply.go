@@ -96,11 +96,10 @@ func (s *textStream) piece(ev event.Event) string {
 	return ""
 }
 
-// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose argument is
-// a T. It is checked like the arguments of every call. If the model does not call the tool, it is first
-// reminded, then forced to. T should be a struct with descriptions; any type that encodes to JSON works.
-// The other tools can still be called; none of them may be named final_answer. The answer is accepted even
-// when no more tool calls are allowed.
+// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose argument is a T. It is
+// checked like the arguments of every call. If the model does not call the tool, it is first reminded, then forced
+// to. T should be a struct with descriptions; any type that encodes to JSON works. The other tools can still be
+// called; none of them may be named final_answer. The answer is accepted even when no more tool calls are allowed.
 //
 // When the run waits for a user, call ReplyAs again with the answers
 // and the same T. [StreamAs] shows the answer while it is generated.

@@ -122,9 +122,8 @@ func withReadLimit(ctx context.Context, maxResult int) context.Context {
 	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1))
 }
 
-// ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with
-// a regular expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in
-// [Window].
+// ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with a regular
+// expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in [Window].
 //
 // It is a control tool: it needs no approval, because an allowed tool has already returned the same text.
 func ReadResult(kept Results) (tool.Tool, error) {

@@ -131,8 +131,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		id = r.cfg.NewID("run")
 	}
 	resumed := st.loop.Begin(id)
-	// Some models number their calls from 1 in every answer; an id that was used before is replaced by one of
-	// ours.
+	// Some models number their calls from 1 in every answer; an id that was used before is replaced by one of ours.
 	r.dialog.ids = map[string]bool{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
@@ -140,8 +139,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		}
 	}
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
-	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended
-	// because of it.
+	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended because of it.
 	for _, a := range r.st.loop.InBackground() { // of an earlier run that was interrupted
 		r.recordBackground(a, decide.ResultLost())
 	}

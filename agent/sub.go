@@ -299,8 +299,7 @@ func (r *run) subRun(c *openCall) (*run, error) {
 	return sub, sub.resumeHandoff()
 }
 
-// isStuck reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again
-// or to fail.
+// isStuck reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again or to fail.
 func (r *run) isStuck(c *openCall) bool {
 	pending := pendingInSub(c, event.Header{})
 	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {

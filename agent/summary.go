@@ -82,8 +82,7 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-// maxShorter is how often a summary is requested with fewer messages when a server refuses the request as
-// too long.
+// maxShorter is how often a summary is requested with fewer messages when a server refuses the request as too long.
 const maxShorter = 3
 
 // summarise asks the model for a summary of the conversation: with the same messages as before, so that the

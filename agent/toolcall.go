@@ -286,8 +286,7 @@ func (r *run) notStarted(c *openCall) error {
 }
 
 // startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next
-// again. It commits no result before all have started, because otherwise the other calls would be judged
-// again.
+// again. It commits no result before all have started, because otherwise the other calls would be judged again.
 func (r *run) startAll(calls []*openCall) error {
 	same, err := r.acceptEarly()
 	if !same {

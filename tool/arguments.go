@@ -111,8 +111,7 @@ func refuse(format string, a ...any) *ArgumentError {
 	return &ArgumentError{Text: fmt.Sprintf(format, a...)}
 }
 
-// advice shows an example of valid arguments: what was sent was so far off that naming single fields would not
-// help.
+// advice shows an example of valid arguments: what was sent was so far off that naming single fields would not help.
 func (v *validator) advice() string {
 	if e := v.requiredExample(); e != "" {
 		return " A valid example: " + e

@@ -112,8 +112,7 @@ func (v *validator) exampleText(e *value) string {
 	return b.String() + "}"
 }
 
-// build returns a value for a schema: one that the schema names, else a small one of its type; nil if it finds
-// none.
+// build returns a value for a schema: one that the schema names, else a small one of its type; nil if it finds none.
 func (v *validator) build(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {

@@ -173,9 +173,8 @@ func (v *validator) fieldNames(s *value) []string {
 	return names
 }
 
-// resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) to the first
-// schema that is not a reference. It returns nil for references to nothing, to another
-// document or in a circle; $anchor is not supported.
+// resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) to the first schema that is not a
+// reference. It returns nil for references to nothing, to another document or in a circle; $anchor is not supported.
 func (v *validator) resolve(s *value) *value {
 	for range 20 { // a chain of references, or a loop
 		ref := s.get("$ref")

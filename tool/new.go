@@ -50,9 +50,8 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	return f.withPatterns(o)
 }
 
-// NewStream is like New for a function that returns its result in pieces. The sequence is
-// ranged once, on its own goroutine, and should end soon after yield returned false or
-// the context ended. It yields an error last, if at all.
+// NewStream is like New for a function that returns its result in pieces. The sequence is ranged once, on its own
+// goroutine, and should end soon after yield returned false or the context ended. It yields an error last, if at all.
 func NewStream[In any](name, description string, fn func(context.Context, In) iter.Seq2[Chunk, error], opts ...Options) (Tool, error) {
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)

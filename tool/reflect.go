@@ -38,8 +38,7 @@ type reflector struct {
 	err     error // the first one in a callback of the library
 }
 
-// reflectSchema returns the schema of t as bytes. Types that JSON cannot
-// express are an error that names the field.
+// reflectSchema returns the schema of t as bytes. Types that JSON cannot express are an error that names the field.
 func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a JSONSchema or Enum method

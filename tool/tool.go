@@ -73,8 +73,7 @@ type Chunk struct {
 	Structured json.RawMessage            // the result as JSON; the last one counts
 	Meta       map[string]json.RawMessage // merged, later keys win
 
-	// Progress, unless nil, reports the progress of the call, with or without a Block. It
-	// is not part of the result.
+	// Progress, unless nil, reports the progress of the call, with or without a Block. It is not part of the result.
 	Progress *Progress
 }
 

@@ -56,8 +56,7 @@ type group struct {
 	sources   []*source
 }
 
-// An entry is a registered tool. It does not store the definition, since the tool's Info
-// always returns the same one.
+// An entry is a registered tool. It does not store the definition, since the tool's Info always returns the same one.
 type entry struct {
 	tool tool.Tool
 	name string

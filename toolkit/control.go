@@ -13,10 +13,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Control is how a model opens and closes groups: tools, and what the toolkit has to know
-// about them. The package has [ResetTools], [EnableDisable], [PerGroup] and [Discover]. The
-// zero Control has no tools, so that only the host opens groups. The functions must be safe
-// for concurrent use; a nil one counts as one with an empty result.
+// A Control is how a model opens and closes groups: tools, and what the toolkit has to know about them. The package
+// has [ResetTools], [EnableDisable], [PerGroup] and [Discover]. The zero Control has no tools, so that only the host
+// opens groups. The functions must be safe for concurrent use; a nil one counts as one with an empty result.
 type Control struct {
 	// Tools returns the control tools for a scope, which is nil if only their names matter. groups are those that
 	// the scope's ceiling grants; the tools must not name any others. The tools call [Toolkit.Enable],

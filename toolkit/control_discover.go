@@ -14,15 +14,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Discover returns the control that opens no groups: search_tools finds tools,
-// describe_tools shows their schemas, and call_tool calls them. The list of tools
-// never changes, so the provider's cache stays valid; apart from these three tools it has
-// only those of the basic group. A call through call_tool must pass the gates,
-// except that its group need not be open, and is validated, permitted and run under
-// the real tool's name.
+// Discover returns the control that opens no groups: search_tools finds tools, describe_tools shows their schemas,
+// and call_tool calls them. The list of tools never changes, so the provider's cache stays valid; apart from these
+// three tools it has only those of the basic group. A call through call_tool must pass the gates, except that its
+// group need not be open, and is validated, permitted and run under the real tool's name.
 //
-// Sources of groups are contacted at the first search, or at the first call of an
-// unknown tool.
+// Sources of groups are contacted at the first search, or at the first call of an unknown tool.
 func Discover() *Control {
 	var d discover
 	return &Control{Tools: d.tools, Hint: d.hint, Static: true, Caller: callTool, Forward: callArguments}
@@ -231,8 +228,7 @@ func (c *catalogue) openHint(s *Scope, e *entry) string {
 	return fmt.Sprintf("\nTo use %s, %s first.", e.name, hint)
 }
 
-// foundText formats a result: a line for each tool, and one for the sources that could
-// not be listed.
+// foundText formats a result: a line for each tool, and one for the sources that could not be listed.
 func foundText(found []toolLine, missed []string) string {
 	var b strings.Builder
 	if len(found) == 0 {
@@ -265,9 +261,8 @@ func (c *catalogue) grantedNames(e *entry, r *scopeState) []string {
 	return out
 }
 
-// describeTools runs describe_tools. An unknown name does not affect the others. The
-// answer includes the instructions of the tools' groups, which other controls return
-// when a group is opened.
+// describeTools runs describe_tools. An unknown name does not affect the others. The answer includes the instructions
+// of the tools' groups, which other controls return when a group is opened.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -311,8 +306,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
-// hiddenFromSearch returns the error for a name that call_tool and describe_tools
-// do not know.
+// hiddenFromSearch returns the error for a name that call_tool and describe_tools do not know.
 func (c *catalogue) hiddenFromSearch(name string, r *scopeState) *HiddenError {
 	b := &body{c: c, r: r}
 	for _, e := range c.entries {
@@ -323,8 +317,7 @@ func (c *catalogue) hiddenFromSearch(name string, r *scopeState) *HiddenError {
 	return b.hidden(name, nil)
 }
 
-// failedSources returns the sources of granted groups that failed to list their tools,
-// with the reason, in order.
+// failedSources returns the sources of granted groups that failed to list their tools, with the reason, in order.
 func (c *catalogue) failedSources(r *scopeState) []string {
 	out := c.failed(c.basic.sources)
 	for i, g := range c.groups {
@@ -335,8 +328,7 @@ func (c *catalogue) failedSources(r *scopeState) []string {
 	return out
 }
 
-// failed describes the sources that failed to list their tools, with the
-// reason.
+// failed describes the sources that failed to list their tools, with the reason.
 func (c *catalogue) failed(sources []*source) []string {
 	var out []string
 	for _, s := range sources {

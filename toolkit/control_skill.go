@@ -85,9 +85,8 @@ type OpenedSkill struct {
 
 var openedSkills = toolstate.NewKey[[]OpenedSkill]("skills")
 
-// OpenedSkills returns the skills that the model has read, in the order in which it
-// first read them. They are stored in the [toolstate.State] of ctx; without one the result is
-// empty. It fails if a saved state cannot be read.
+// OpenedSkills returns the skills that the model has read, in the order in which it first read them. They are stored
+// in the [toolstate.State] of ctx; without one the result is empty. It fails if a saved state cannot be read.
 func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	if toolstate.From(ctx) == nil {
 		return nil, nil

@@ -60,8 +60,7 @@ func (v *View) Cost() Costs {
 
 // Closing returns the effect of closing an open group. saved is the cost of the tools that would leave the list.
 // reread is the cost of the tools after them: a provider that caches the beginning of requests would have to read
-// these again, and the system prompt and the whole conversation as well. Both are zero for a group that is not
-// open.
+// these again, and the system prompt and the whole conversation as well. Both are zero for a group that is not open.
 func (v *View) Closing(group string) (saved, reread Cost) {
 	b := v.body
 	i, ok := b.c.index[group]

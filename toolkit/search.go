@@ -115,9 +115,8 @@ type hit struct {
 	score float64
 }
 
-// find returns the tools that share a word with the query and for which keep returns true,
-// best first; of equals the one that was registered first. Those that score much less than
-// the best are left out.
+// find returns the tools that share a word with the query and for which keep returns true, best first; of equals the
+// one that was registered first. Those that score much less than the best are left out.
 func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*entry {
 	scores := make([]float64, len(x.entries))
 	ws := queryWords(query)

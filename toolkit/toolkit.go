@@ -111,8 +111,7 @@ type Config struct {
 	Compensate bool
 }
 
-// A Toolkit is the catalogue of groups and tools. It is safe for concurrent
-// use and shared by any number of sessions.
+// A Toolkit is the catalogue of groups and tools. It is safe for concurrent use and shared by any number of sessions.
 type Toolkit struct {
 	current atomic.Pointer[catalogue]
 	epoch   atomic.Uint64 // counts calls of Refresh

@@ -9,9 +9,8 @@
 // recognizes. A chat span then has all messages of its request, in the JSON of the conventions; of images and
 // files it has the type and the size.
 //
-// The conventions are still in development. The names are those of semantic
-// conventions 1.41, the last release of OpenTelemetry's Go module that had
-// them.
+// The conventions are still in development. The names are those of semantic conventions 1.41, the last release of
+// OpenTelemetry's Go module that had them.
 //
 // Spans continue the trace of an MCP client that has sent one, and MCP servers are sent theirs, as W3C trace
 // context in _meta. For a gateway or server without an agent, the field Tool of the middleware is enough:

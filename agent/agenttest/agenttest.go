@@ -215,8 +215,7 @@ func (c *Conversation) Asked(tools ...string) {
 	c.same("approvals asked", got, tools)
 }
 
-// Opened fails the test unless these groups are open now, in the order in which
-// they were opened.
+// Opened fails the test unless these groups are open now, in the order in which they were opened.
 func (c *Conversation) Opened(groups ...string) {
 	c.t.Helper()
 	got, _ := c.State.Scope.Active()

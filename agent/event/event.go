@@ -37,12 +37,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// An Event is something that happened in a run: a [*RunStart], [*ModelStart], [*TextDelta],
-// [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry], [*Message], [*ToolCall], [*ToolStart],
-// [*ToolDelta], [*ToolResult], [*Approval], [*External], [*Background], [*Elicitation],
-// [*Sampling], [*Sub], [*Compaction] or [*End]. The set is closed. Events are immutable and encode
-// to JSON objects whose "type" is the name in lower case with underscores. Ids in events are those
-// of the stored messages, blocks and calls.
+// An Event is something that happened in a run: a [*RunStart], [*ModelStart], [*TextDelta], [*ThinkingDelta],
+// [*ToolCallDelta], [*Discard], [*Retry], [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
+// [*Approval], [*External], [*Background], [*Elicitation], [*Sampling], [*Sub], [*Compaction] or [*End]. The set is
+// closed. Events are immutable and encode to JSON objects whose "type" is the name in lower case with underscores.
+// Ids in events are those of the stored messages, blocks and calls.
 type Event interface {
 	// Head returns the part that every event has.
 	Head() *Header

@@ -30,8 +30,7 @@ func (c *change) empty() bool {
 	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.In) == 0
 }
 
-// A node is a JSON value that is parsed only as deep as needed. If raw is nil, a member or element was
-// changed.
+// A node is a JSON value that is parsed only as deep as needed. If raw is nil, a member or element was changed.
 type node struct {
 	raw     json.RawMessage
 	members map[string]*node
@@ -87,8 +86,7 @@ func (n *node) isSorted() bool {
 	return err == nil && bytes.Equal(again, n.raw)
 }
 
-// diff returns the change that makes old, an object, into new. Neither has
-// been changed since it was parsed.
+// diff returns the change that makes old, an object, into new. Neither has been changed since it was parsed.
 func diff(old, new *node) (*change, error) {
 	if err := old.parseMembers(); err != nil {
 		return nil, err

@@ -165,8 +165,7 @@ func (d *dir) info(id string) (Info, error) {
 	return d.infoOf(id, sum, inputs)
 }
 
-// infoOf makes the Info of a session from the summary of its file and the number of inputs
-// in its inbox.
+// infoOf makes the Info of a session from the summary of its file and the number of inputs in its inbox.
 func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	if sum.Seq == 0 && inputs == 0 {
 		return Info{}, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
@@ -242,8 +241,7 @@ func (d *dir) summary(id string) (summary, error) {
 	return sum, nil
 }
 
-// readLog reads the file of a session up to record seq, or all of it if seq is 0. A missing
-// file has no records.
+// readLog reads the file of a session up to record seq, or all of it if seq is 0. A missing file has no records.
 func (d *dir) readLog(id string, seq int64) (*logFile, error) {
 	f, err := d.openRegular(id + suffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -324,8 +322,7 @@ func (d *dir) delete(ctx context.Context, id string) error {
 	return errors.Join(err, syncDir(d.root.Open(".")))
 }
 
-// syncDir syncs a directory, so that the names in it survive a crash. Its arguments are the results of
-// os.Open.
+// syncDir syncs a directory, so that the names in it survive a crash. Its arguments are the results of os.Open.
 func syncDir(d *os.File, err error) error {
 	if err != nil {
 		return err

@@ -14,10 +14,9 @@ import (
 
 // A Reader is a [Store] that can read a session without opening it, independently of writers.
 type Reader interface {
-	// Read returns the current Info of a session, and the records that [Log.Load]
-	// returned when record seq was the last one; 0 means the newest. It fails with
-	// [fs.ErrNotExist] if the session or the record does not exist, and with
-	// [ErrGone] if the record is no longer kept.
+	// Read returns the current Info of a session, and the records that [Log.Load] returned when record seq was the
+	// last one; 0 means the newest. It fails with [fs.ErrNotExist] if the session or the record does not exist, and
+	// with [ErrGone] if the record is no longer kept.
 	Read(ctx context.Context, id string, seq int64) (Info, []Record, error)
 }
 

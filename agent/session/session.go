@@ -138,17 +138,15 @@ func (s *Session) Close() error { return s.keeper.close() }
 
 type contextKey struct{}
 
-// Context returns a context with which an agent whose [agent.Config.Save] is
-// the function [Save] saves to s:
+// Context returns a context with which an agent whose [agent.Config.Save] is the function [Save] saves to s:
 //
 //	reply, err := a.Reply(s.Context(ctx), s.State, agent.Say("…"))
 func (s *Session) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, s)
 }
 
-// Save saves to the session that [Session.Context] put into ctx. It is for
-// [agent.Config.Save] of an agent that serves many sessions. A run without one
-// ends with an error.
+// Save saves to the session that [Session.Context] put into ctx. It is for [agent.Config.Save] of an agent that
+// serves many sessions. A run without one ends with an error.
 func Save(ctx context.Context, st *agent.State) error {
 	s, ok := ctx.Value(contextKey{}).(*Session)
 	if !ok {

@@ -152,8 +152,7 @@ type Page struct {
 // Size returns the maximum number of sessions on a page of q.
 func (q Query) Size() int { return min(cmp.Or(max(q.Limit, 0), 100), 1000) }
 
-// Start returns where the page begins: after the session with this time and id.
-// ok is false for the first page.
+// Start returns where the page begins: after the session with this time and id. ok is false for the first page.
 func (q Query) Start() (updated time.Time, id string, ok bool, err error) {
 	if q.After == "" {
 		return time.Time{}, "", false, nil

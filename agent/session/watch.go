@@ -21,11 +21,10 @@ type Watcher interface {
 	Watch(ctx context.Context, session string, after int64) iter.Seq2[Event, error]
 }
 
-// Watch yields the events of a session with numbers above after, like [Watcher.Watch]: all except deltas,
-// whichever process runs the session. A client that reconnects continues after the number of the last event
-// that it received ([event.Header.Seq], which is the Last-Event-ID of server-sent events). It fails if the store
-// is not a [Watcher]. To get the record of each event, which [Fork] needs, range over
-// store.(session.Watcher).Watch.
+// Watch yields the events of a session with numbers above after, like [Watcher.Watch]: all except deltas, whichever
+// process runs the session. A client that reconnects continues after the number of the last event that it received
+// ([event.Header.Seq], which is the Last-Event-ID of server-sent events). It fails if the store is not a [Watcher].
+// To get the record of each event, which [Fork] needs, range over store.(session.Watcher).Watch.
 func Watch(ctx context.Context, store Store, session string, after int64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		w, ok := store.(Watcher)

@@ -79,8 +79,7 @@ func Enum(t reflect.Type) []any {
 	return enums[typeKey(t)]
 }
 
-// typeKey names a type as the source does, without type arguments; empty for a type
-// without a name, such as a list.
+// typeKey names a type as the source does, without type arguments; empty for a type without a name, such as a list.
 func typeKey(t reflect.Type) string {
 	name, _, _ := strings.Cut(t.Name(), "[")
 	if name == "" {

@@ -18,11 +18,10 @@
 //
 // # Questions to the user
 //
-// An [Elicitation] is a form to fill in, with a JSON Schema of flat fields, or a page to visit.
-// [Elicitation.Check] reports whether it may be shown, and [Elicitation.Accept] validates the filled form. A host
-// shows the server's name with every question, and the whole URL of a page with its host; it never opens or
-// fetches a page by itself. What a user types into a form is for the server only: a host neither stores it nor
-// shows it to the model.
+// An [Elicitation] is a form to fill in, with a JSON Schema of flat fields, or a page to visit. [Elicitation.Check]
+// reports whether it may be shown, and [Elicitation.Accept] validates the filled form. A host shows the server's name
+// with every question, and the whole URL of a page with its host; it never opens or fetches a page by itself. What a
+// user types into a form is for the server only: a host neither stores it nor shows it to the model.
 //
 // # Trust
 //

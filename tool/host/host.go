@@ -8,10 +8,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Host answers the requests that a tool makes during a call. It must be safe for concurrent use, and comparable,
-// as pointers are: equal hosts act for the same user in the same conversation. If a request could belong to
-// several calls, it is forwarded only if all of them have the same host, so that no user sees another user's
-// questions.
+// A Host answers the requests that a tool makes during a call. It must be safe for concurrent use, and comparable, as
+// pointers are: equal hosts act for the same user in the same conversation. If a request could belong to several
+// calls, it is forwarded only if all of them have the same host, so that no user sees another user's questions.
 type Host interface {
 	// Elicit puts a question to the user for whom the call runs, and returns their answer. It waits until ctx
 	// ends. Where no user can be asked the answer is [ActionCancel], without an error.

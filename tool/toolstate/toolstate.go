@@ -4,8 +4,7 @@
 //
 //	err := notes.Update(ctx, func(n *[]string) error { *n = append(*n, in.Text); return nil })
 //
-// An agent gives each session a [State] and saves it with the session. A program that runs
-// tools itself uses [With].
+// An agent gives each session a [State] and saves it with the session. A program that runs tools itself uses [With].
 package toolstate
 
 import (

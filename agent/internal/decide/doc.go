@@ -1,10 +1,9 @@
 // Package decide contains the rules of an agent's loop: what to do next, and what an outcome changes.
 //
-// It consists of data and functions on data. A run, in package agent, does what they say: it calls models
-// and tools, asks users, saves, and emits events. Nothing here waits, starts anything, or reads the clock;
-// times are arguments. So every rule about order, limits, pauses, answers and crashes can be tested with a
-// table row, and a run that was saved anywhere continues as if it had not been interrupted: it keeps no plan
-// outside of the [State].
+// It consists of data and functions on data. A run, in package agent, does what they say: it calls models and tools,
+// asks users, saves, and emits events. Nothing here waits, starts anything, or reads the clock; times are arguments.
+// So every rule about order, limits, pauses, answers and crashes can be tested with a table row, and a run that was
+// saved anywhere continues as if it had not been interrupted: it keeps no plan outside of the [State].
 //
 //	for {
 //		effect := decide.Next(&state, situation) // what to do next

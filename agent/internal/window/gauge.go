@@ -47,8 +47,7 @@ func (g *Gauge) Rewritten() { g.tally, g.compacted = Tally{}, 0 }
 // if nothing was gained.
 func (g *Gauge) Compacted(size int) { g.compacted = size }
 
-// Refuse records that a server found a request of the given size too long, which is
-// more reliable than any estimate.
+// Refuse records that a server found a request of the given size too long, which is more reliable than any estimate.
 func (g *Gauge) Refuse(size int) {
 	if g.refused == 0 || size < g.refused {
 		g.refused = size

@@ -50,9 +50,8 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// unlink sets the id of a session to NULL, after which it does not exist, and num to its number.
-// The error is [pgx.ErrNoRows] if it is open or the condition is false. As for a claim, the row is
-// locked before it is checked.
+// unlink sets the id of a session to NULL, after which it does not exist, and num to its number. The error is
+// [pgx.ErrNoRows] if it is open or the condition is false. As for a claim, the row is locked before it is checked.
 func (s *Store) unlink(ctx context.Context, id, cond string, num *int64, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue("SELECT FROM session WHERE id = $1 FOR UPDATE", id)
@@ -85,13 +84,11 @@ func (s *Store) purge(ctx context.Context, num int64) error {
 
 // Retention configures [Store.Prune].
 type Retention struct {
-	// Sessions is how long sessions are kept after they were stored last, unless inputs
-	// wait for them; 0 keeps them.
+	// Sessions is how long sessions are kept after they were stored last, unless inputs wait for them; 0 keeps them.
 	Sessions time.Duration
 
-	// History is how long records and events are kept that are not needed to load a session,
-	// because a whole record follows them; 0 keeps them. Read and Watch return
-	// [session.ErrGone] for those that were removed.
+	// History is how long records and events are kept that are not needed to load a session, because a whole record
+	// follows them; 0 keeps them. Read and Watch return [session.ErrGone] for those that were removed.
 	History time.Duration
 }
 

@@ -83,8 +83,7 @@ func (s *Store) send(ctx context.Context, id, input, token string, content []byt
 	}
 }
 
-// known reports whether a session has an input, the token of the Send that stored it, and how many
-// inputs wait.
+// known reports whether a session has an input, the token of the Send that stored it, and how many inputs wait.
 func (s *Store) known(ctx context.Context, id, input string) (known bool, token string, waiting int, err error) {
 	if session.CheckID(input) != nil {
 		return false, "", 0, nil

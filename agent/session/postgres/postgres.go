@@ -1,5 +1,4 @@
-// Package postgres keeps sessions in a Postgres database, for any number of processes on
-// any number of machines.
+// Package postgres keeps sessions in a Postgres database, for any number of processes on any number of machines.
 //
 //	store, err := postgres.Open(ctx, "postgres://agents@db.example.com/agents", postgres.Options{})
 //	defer store.Close()
@@ -160,8 +159,7 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the store, and gives up its claims. Open logs must not be used any more, except to
-// close them.
+// Close closes the store, and gives up its claims. Open logs must not be used any more, except to close them.
 func (s *Store) Close() error {
 	if !s.hub.close() {
 		return nil

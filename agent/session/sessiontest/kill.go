@@ -33,12 +33,11 @@ const (
 	childKill = "KITBAG_SESSIONTEST_KILL"
 )
 
-// Kill runs an agent on a session in the store by several processes in turn, each of which is killed (SIGKILL) at
-// one of its saves. This process watches the session, and sends the inputs and the answers to questions. In the end
-// every input and every tool call must have had its effect once, and no watcher may have missed an event or seen
-// one twice. The store must work for several processes, and be a [session.Inbox], a [session.Watcher] and a
-// [session.Reader]. Its claims, if it has any, must expire within 30 s; the test takes about ten times as long as
-// that.
+// Kill runs an agent on a session in the store by several processes in turn, each of which is killed (SIGKILL) at one
+// of its saves. This process watches the session, and sends the inputs and the answers to questions. In the end every
+// input and every tool call must have had its effect once, and no watcher may have missed an event or seen one twice.
+// The store must work for several processes, and be a [session.Inbox], a [session.Watcher] and a [session.Reader].
+// Its claims, if it has any, must expire within 30 s; the test takes about ten times as long as that.
 //
 // Each process is the test binary running the test t again, so the test must begin with the call of Kill.
 func Kill(t *testing.T, open Opener) {

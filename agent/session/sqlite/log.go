@@ -22,8 +22,7 @@ const (
 	renewEvery = claimTerm / 3
 )
 
-// Open opens a session. It never returns [session.ErrConflict]: a second
-// writer is refused when it appends.
+// Open opens a session. It never returns [session.ErrConflict]: a second writer is refused when it appends.
 func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return nil, err

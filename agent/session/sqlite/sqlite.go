@@ -4,14 +4,12 @@
 //	defer store.Close()
 //	s, err := session.Open(ctx, store, "customer-7")
 //
-// The database may be used by several processes of one machine at a time. A session may be open more than once;
-// if two writers append to it, the second one gets [session.ErrConflict]. Stored data survives a crash of the
-// program and of the machine (WAL, synchronous=FULL). Every record, event and input is kept until its session
-// is deleted.
+// The database may be used by several processes of one machine at a time. A session may be open more than once; if
+// two writers append to it, the second one gets [session.ErrConflict]. Stored data survives a crash of the program
+// and of the machine (WAL, synchronous=FULL). Every record, event and input is kept until its session is deleted.
 //
-// A Store is also a [session.Inbox], a [session.Watcher], which yields an event of another process at most
-// 100 ms after it was stored, and a [session.Reader]. A working session counts as abandoned 30 s after its
-// process has died.
+// A Store is also a [session.Inbox], a [session.Watcher], which yields an event of another process at most 100 ms
+// after it was stored, and a [session.Reader]. A working session counts as abandoned 30 s after its process has died.
 //
 // The package is a separate module, so that only programs that use it depend on the driver, which is written in Go.
 package sqlite

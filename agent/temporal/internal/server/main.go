@@ -1,6 +1,5 @@
-// Command server runs a Temporal server for tests: one process with a SQLite database in a
-// file, so that it can be killed and started again. It prints its process id when it is ready,
-// and ends with its standard input.
+// Command server runs a Temporal server for tests: one process with a SQLite database in a file, so that it can be
+// killed and started again. It prints its process id when it is ready, and ends with its standard input.
 //
 // It is a separate module and not in go.work, because the server's hundreds of dependencies would determine
 // versions for the whole workspace.
