@@ -133,8 +133,8 @@ type Config struct {
 
 	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions, the
 	// approvals, or anything else in it: a run rejects a State with a wrong seal with [ErrTampered]. The seal also
-	// covers the Policy and the schemas of the tools in question. Its strength is that of the Key: use 32 random
-	// bytes (16 are the minimum), the same for all processes. The seal does not protect against replay of an older
+	// covers the Policy and the schemas of the tools in question. It is as strong as the Key: use 32 random bytes
+	// (16 are the minimum), the same for all processes. The seal does not protect against replay of an older
 	// State of this conversation, or of another conversation: a host that lets clients store States must remember
 	// the latest seal, or a client can have an approved call run twice.
 	//
@@ -285,8 +285,8 @@ type Limits struct {
 	// named mcp__SERVER__sampling; if it asks, [Config.Elicit] must allow.
 	Samples, SampleTokens int
 
-	// Price returns the cost of the tokens of an answer. If it is nil and Cost is set, the prices are those of
-	// package model/catalog, and New fails for a model ([model.Named]) that is not in its table.
+	// Price returns the cost of the tokens of an answer. If it is nil and Cost is set, the prices are from package
+	// model/catalog, and New fails for a model ([model.Named]) that is not in its table.
 	Price func(modelName string, u message.Usage) float64
 }
 
@@ -313,8 +313,8 @@ func modelName(m model.Model) string {
 
 // A Window configures how a conversation is kept within the model's window. The zero value works.
 type Window struct {
-	// Tokens is the size of the model's window; 0 means that of [model.Windowed], else that of the model's
-	// name ([model.Named]) in package model/catalog, else 128,000.
+	// Tokens is the size of the model's window; 0 means what the model says ([model.Windowed]), else what package
+	// model/catalog has for its name ([model.Named]), else 128,000.
 	Tokens int
 
 	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8, negative never.

@@ -113,8 +113,8 @@ func (r *run) collectAll() error {
 	return join(r.collect(true), r.store())
 }
 
-// stopBackground cancels background calls, and waits for them: the only goroutine that may outlive a run
-// is that of a tool that ignores its cancellation.
+// stopBackground cancels background calls, and waits for them: only a tool that ignores its cancellation may outlive
+// a run.
 func (r *run) stopBackground() error {
 	for _, a := range r.st.loop.InBackground() {
 		r.backgroundFlight(a.ID).cancelWith(context.Canceled)

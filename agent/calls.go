@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -125,9 +126,9 @@ func (r *run) judgeChanged() func(context.Context, tool.Tool, tool.Call) (*permi
 // the question about c. If the user accepts no rule, c is asked about later.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
 	for _, rules := range r.st.loop.CoveringRules(c) {
-		with := *p
-		with.Rules = slices.Concat(p.Rules, rules)
-		if r.a.judge(r.stateful(r.ctx), &with, pc).Behavior == permission.Allow {
+		extended := *p
+		extended.Rules = slices.Concat(p.Rules, rules)
+		if r.a.judge(r.stateful(r.ctx), &extended, pc).Behavior == permission.Allow {
 			return true
 		}
 	}
@@ -144,9 +145,9 @@ func orElse[T any](safe T, call func() T) (answer T) {
 	return call()
 }
 
-// approve lets Config.Approve answer the questions about calls and about those of their sub-agents, and
-// reports whether any was answered. A question that was answered too late stays open, as the preview
-// that the user saw may be outdated.
+// approve lets Config.Approve answer the questions about calls and about the calls of their sub-agents, and reports
+// whether any was answered. A question that was answered too late stays open, as the preview that the user saw may
+// be outdated.
 func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -282,17 +283,10 @@ func (r *run) recordResult(c *openCall, res *message.ToolResult) error {
 // cleanResult prepares res to be stored as the result of a call.
 func (r *run) cleanResult(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
-	return r.clip(res)
-}
-
-// closeBatch adds the results of all open calls to the conversation, in call order, and tells the toolkit which
-// succeeded: once, after all, so that the order in which calls ended does not matter.
-func (r *run) closeBatch() error {
-	v, err := r.currentView()
-	if err != nil {
-		return err
+	if limit := r.cfg.Window.MaxResult; limit >= 0 {
+		return window.Shorten(res, limit, r.keepWhole)
 	}
-	return r.addResults(v)
+	return res
 }
 
 // closeOpen ends every open call, and adds the batch to the conversation: APIs reject a history with
@@ -312,8 +306,8 @@ func (r *run) closeOpen(why string) (err error) {
 	return join(err, r.addResults(nil))
 }
 
-// addResults adds the results of the open calls to the conversation, and unless v is nil, tells it which calls
-// succeeded.
+// addResults adds the results of the open calls to the conversation, in call order. Unless v is nil, it tells v which
+// calls succeeded: once, after all, so that the order in which they ended does not matter.
 func (r *run) addResults(v *toolkit.View) error {
 	id, now := r.cfg.NewID("msg"), r.cfg.Now() // call these first: if one panics no result is lost
 	path, handsOver := r.st.pathAfter(r.st.loop.Open)

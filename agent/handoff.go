@@ -15,19 +15,19 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Handoff returns a tool with which the model hands the conversation over to another agent, until that
-// one hands it over in turn. With a nil agent the conversation returns to the agent that
-// had it before. An answer may contain only one hand-off.
+// Handoff returns a tool with which the model hands the conversation over to another agent, which may hand it over in
+// turn. With a nil agent the conversation returns to the agent that had it before. An answer may contain only one
+// hand-off.
 //
-// From the next step on, the instructions, toolkit, policy, model and everything else in the [Config] are those of
-// the other agent, except what belongs to the conversation: Save, Key, Redact, Approve, Elicit, AnswerWithin,
-// Limits, Seams and Middleware.Run remain those of the agent that is run. The other agent reads the whole
+// From the next step on, the [Config] of the other agent applies: its instructions, toolkit, policy, model and
+// everything else, except what belongs to the conversation: Save, Key, Redact, Approve, Elicit, AnswerWithin,
+// Limits, Seams and Middleware.Run are always from the agent whose Run was called. The other agent reads the whole
 // conversation; open groups are closed, and rules that were accepted in the conversation remain in force. The
 // [State] records the current agent ([State.HandedTo]): a later run of the same agent continues there.
 //
-// A hand-off is a call like any other: the policy of the current agent judges
-// it, and afterwards only that of the other agent decides what may run. Allow it by a rule if the
-// other agent can do no more harm with the content of the conversation.
+// A hand-off is a call like any other: the policy of the current agent judges it, and afterwards only the policy of
+// the other agent decides what may run. Allow it by a rule if the other agent can do no more harm with the content
+// of the conversation.
 func Handoff(name, description string, to *Agent) (tool.Tool, error) {
 	t, err := tool.New(name, description, func(context.Context, struct{}) (string, error) { return handedOver, nil },
 		tool.Options{Idempotent: true})

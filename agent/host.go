@@ -198,7 +198,9 @@ func sampleCall(req host.SampleRequest) *permission.Call {
 // admitSample judges a sampling request and counts it. maxTokens is the limit of the answer. The error says why the
 // request is refused.
 func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
-	if reached := r.limitReached(); reached != "" {
+	in := r.situation()
+	in.OuterLimit = r.outerLimit() // situation has none while calls are open
+	if reached := r.st.loop.Reached(in); reached != "" {
 		return d, 0, refused("%s was reached", reached)
 	}
 	maxTokens, why := r.st.loop.Spent.Sample(r.limits(), input, wanted)

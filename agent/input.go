@@ -47,42 +47,33 @@ type Compact struct {
 // WithID returns in with an id, which a queue needs to deliver each input once: [Saving.Inputs] has the ids of the
 // inputs that a saved State contains. A message in the State has the same ID as its input.
 func WithID(id string, in Input) Input {
-	switch v := in.(type) {
-	case say:
-		v.id = id
-		return v
-	case event.Confirm:
-		v.ID = id
-		return v
-	case event.Result:
-		v.ID = id
-		return v
-	case Interrupt:
-		v.ID = id
-		return v
-	case Compact:
-		v.ID = id
-		return v
-	}
+	in, _ = replaceID(in, id)
 	return in
+}
+
+// replaceID returns in with another id, and the id that it had.
+func replaceID(in Input, id string) (out Input, old string) {
+	switch in := in.(type) {
+	case say:
+		old, in.id = in.id, id
+		return in, old
+	case event.Confirm:
+		old, in.ID = in.ID, id
+		return in, old
+	case event.Result:
+		old, in.ID = in.ID, id
+		return in, old
+	case Interrupt:
+		return Interrupt{id}, in.ID
+	case Compact:
+		return Compact{id}, in.ID
+	}
+	return in, ""
 }
 
 // consume records that the next save contains the effect of an input.
 func (r *run) consume(in Input) {
-	var id string
-	switch in := in.(type) {
-	case say:
-		id = in.id
-	case event.Confirm:
-		id = in.ID
-	case event.Result:
-		id = in.ID
-	case Interrupt:
-		id = in.ID
-	case Compact:
-		id = in.ID
-	}
-	if id != "" {
+	if _, id := replaceID(in, ""); id != "" {
 		r.consumed = append(r.consumed, id)
 	}
 }

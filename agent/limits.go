@@ -33,13 +33,6 @@ func (r *run) situation() decide.Situation {
 	return in
 }
 
-// limitReached returns the limit that forbids another model call, "" for none.
-func (r *run) limitReached() string {
-	in := r.situation()
-	in.OuterLimit = r.outerLimit()
-	return r.st.loop.Reached(in)
-}
-
 // askOuter calls ask with the outer run and returns its result. It returns none if there is no outer run, and ended
 // if that has ended, since this run will end too.
 func askOuter[T any](r *run, none, ended T, ask func(outer *run) T) T {
@@ -64,8 +57,8 @@ func (r *run) sharedLimit() string {
 // countCall counts a call of the model and reports whether the limits of this run and of the outer runs allow it. It
 // does both at once, so that agents that run concurrently do not both use the last one.
 func (r *run) countCall() bool {
-	own := r.st.loop.Spent.CountCall(r.limits())
-	return askOuter(r, true, false, (*run).countCall) && own
+	allowed := r.st.loop.Spent.CountCall(r.limits())
+	return askOuter(r, true, false, (*run).countCall) && allowed
 }
 
 // callsLeft returns how many more calls are certain to be allowed: none if other agents share the limit.
@@ -77,13 +70,6 @@ func (r *run) callsLeft() int {
 		return limit - r.st.loop.Spent.Calls
 	}
 	return math.MaxInt
-}
-
-// charge counts the cost of the sub-agent that works on c since the last charge. It is saved together with the
-// sub-agent's State, so that after a crash nothing is charged twice or forgotten.
-func (r *run) charge(c *openCall, total decide.Charge) {
-	r.addCost(total.Since(c.Charged))
-	c.Charged = total
 }
 
 func (r *run) spend(m *message.Message) {

@@ -14,8 +14,7 @@ import (
 // A Middleware wraps what an agent does at any of these levels. Each is a function that gets the next one and
 // returns another; nil leaves the level unchanged. The first in [Config.Middleware] is the outermost.
 //
-// The context that a level passes on reaches everything below it: that of Run
-// reaches the steps, that of Step the model and tool calls.
+// The context that Run passes on reaches the steps, and the context of Step the model and tool calls.
 //
 // Packages agentlog and agentotel have middleware that logs and traces. Budgets are not middleware but [Limits],
 // and secrets are removed by [Config.Redact]: both must apply to what no middleware sees, such as a save.

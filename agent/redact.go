@@ -118,7 +118,7 @@ func redactValue(r *redact.Redactor, v reflect.Value) (clean reflect.Value, foun
 	return v, false
 }
 
-// redactMap also redacts the keys. They are sorted, so that of two that become equal the same one is always kept.
+// redactMap also redacts the keys. It sorts them, so that if two become equal, always the same one is kept.
 func redactMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()

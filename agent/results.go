@@ -149,8 +149,8 @@ func ReadResult(kept Results) (tool.Tool, error) {
 		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
 }
 
-// pickLines returns the lines in a range that match an expression. Either may be empty. Only the lines of a
-// search are numbered, so that the model can ask for the lines around them; those of a range it knows.
+// pickLines returns the lines in a range that match an expression. Either may be empty. The lines of a search are
+// numbered, so that the model can ask for the lines around them; in a range it knows the numbers.
 func pickLines(text, lines, grep string) (string, error) {
 	if lines == "" && grep == "" {
 		return text, nil
@@ -239,10 +239,10 @@ func selectJSON(text, path string) (string, error) {
 func kindOfJSON(v any) string {
 	switch at := v.(type) {
 	case map[string]any:
-		const most = 20
+		const maxNames = 20
 		names := slices.Sorted(maps.Keys(at))
-		if len(names) > most {
-			names = append(names[:most], "…")
+		if len(names) > maxNames {
+			names = append(names[:maxNames], "…")
 		}
 		return "an object with the members " + strings.Join(names, ", ")
 	case []any:

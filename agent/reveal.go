@@ -140,7 +140,7 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 	wanted := make(map[string]bool, len(tools))
 	for _, t := range tools {
 		wanted[t.Name] = true
-		if i, known := at[t.Name]; known && !sameDefinition(&shown[i], &t) {
+		if i, known := at[t.Name]; known && (shown[i].Description != t.Description || !bytes.Equal(shown[i].Input, t.Input)) {
 			return nil, false
 		}
 		if !callable[t.Name] {
@@ -158,10 +158,6 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 		}
 	}
 	return c, true
-}
-
-func sameDefinition(a, b *tool.Info) bool {
-	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Input, b.Input)
 }
 
 func definitionHash(t *tool.Info) string {

@@ -28,6 +28,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // Run continues the conversation in st with the messages, answers and results in inputs, and yields events.
@@ -290,7 +291,10 @@ func (r *run) step() (event.EndReason, error) {
 			r.receive()
 		case decide.Close:
 			r.dropEarly()
-			err = r.closeBatch()
+			var v *toolkit.View
+			if v, err = r.currentView(); err == nil {
+				err = r.addResults(v)
+			}
 		case decide.WaitBackground:
 			err = r.waitForBackground()
 		case decide.Wait:

@@ -39,8 +39,8 @@ func (r *run) sealOf() (string, error) {
 		if _, err := r.currentView(); err != nil {
 			return "", err
 		}
-		// A tool that does not exist has no schema. If it exists again later, the seal does not match any more, as
-		// with any change of the schema.
+		// A tool that does not exist has no schema. If it exists again later, the seal no longer matches, as after
+		// any change of the schema.
 		var schema json.RawMessage
 		if t, err := r.tool(c); err == nil {
 			schema = t.Info().Input

@@ -219,8 +219,9 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 		total := decide.Charge{Usage: st.Usage, Cost: st.loop.Spent.Cost}
 		saving := st.Saving()
 		return n.do(func(outer *run, c *openCall) error {
-			outer.charge(c, total)
-			c.Sub = data
+			// Saved together with the sub-agent's State: after a crash nothing is charged twice or forgotten.
+			outer.addCost(total.Since(c.Charged))
+			c.Charged, c.Sub = total, data
 			for _, ev := range saving.Events {
 				if n.isNew(ev) {
 					outer.hold(&event.Sub{Call: c.ID, Event: ev})

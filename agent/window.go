@@ -245,11 +245,3 @@ func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
 	cp.Kept = true
 	return &cp, ""
 }
-
-// clip cuts a result that is too long for the model.
-func (r *run) clip(res *message.ToolResult) *message.ToolResult {
-	if limit := r.cfg.Window.MaxResult; limit >= 0 {
-		return window.Shorten(res, limit, r.keepWhole)
-	}
-	return res
-}

@@ -173,8 +173,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 			return w
 		}
 	}
-	// One value in place of a list, if it could be an item. Its type is corrected with those of
-	// the list's items. An object is never meant as a text.
+	// One value in place of a list, if it could be an item; its type is corrected later, like that of any item. An
+	// object is never meant as a text.
 	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
 		if want := c.v.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")

@@ -63,11 +63,11 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			continue
 		}
 		replaced = f.loc
-		with := x.nearestChoice(f.loc)
-		if with == nil {
-			with = v.build(x.schemaAt(f.loc), 0)
+		fixed := x.nearestChoice(f.loc)
+		if fixed == nil {
+			fixed = v.build(x.schemaAt(f.loc), 0)
 		}
-		if with == nil || !parent.replace(name, with) {
+		if fixed == nil || !parent.replace(name, fixed) {
 			return ""
 		}
 	}

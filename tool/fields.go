@@ -110,7 +110,7 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 }
 
 // dominant drops hidden fields and restores the order of declaration. As in encoding/json, of several fields with one
-// name the least nested one wins. At the same depth it is the one that has the name from its tag, if only one has.
+// name the least nested one wins, and at the same depth the only one with the name in its tag.
 func dominant(all []field) ([]field, error) {
 	slices.SortStableFunc(all, func(a, b field) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), cmp.Compare(b.tagged, a.tagged))
@@ -153,8 +153,8 @@ func quotable(t reflect.Type) bool {
 	return kindType(t.Kind()) != ""
 }
 
-// keywords are those of a jsonschema tag in invopop/jsonschema v0.14, and whether they have
-// a value. The library ignores other words without an error.
+// keywords has the keywords of a jsonschema tag in invopop/jsonschema v0.14, and whether each takes a value. The
+// library ignores other words without an error.
 var keywords = map[string]bool{
 	"required": false, "nullable": false,
 	"title": true, "description": true, "type": true, "anchor": true,

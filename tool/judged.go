@@ -6,9 +6,9 @@ import (
 	"iter"
 )
 
-// CallFrom returns the call that the function of ctx runs for, with its validated Input; the zero Call if there is
-// none. A function that runs a command or opens files uses those of the Judgement, not its arguments. One that
-// calls a service passes the Key on, so that a call that is repeated after a crash takes effect once.
+// CallFrom returns the call for which ctx was made, with its validated Input; the zero Call if there is none. A
+// function that runs a command or opens files should use the command and files in the Judgement, not its arguments. A
+// function that calls a service should pass the Key on, so that a call that is repeated after a crash takes effect once.
 func CallFrom(ctx context.Context) Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return *c

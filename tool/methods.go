@@ -26,12 +26,12 @@ var (
 //	func(context.Context, In) (Out, error)
 //	func(context.Context, In) iter.Seq2[Chunk, error]
 //
-// with In a struct. The names are those of the methods in snake case, the
-// descriptions come from package [github.com/kitbag-go/kitbag/tool/docs]; the tools are in the order
-// of the methods' names. options has the Options by the name of the method; it may be nil.
+// with In a struct. A tool has the name of its method in snake case, and the description of package
+// [github.com/kitbag-go/kitbag/tool/docs]. The tools are sorted by the methods' names. options has the Options by the
+// name of the method; it may be nil.
 //
-// It fails if there is no such method, if one takes a struct but returns
-// something else, if two methods get the same tool name, and where New fails.
+// Methods fails if there is no such method, if one takes a struct but returns something else, if two methods get the
+// same tool name, and where New fails.
 func Methods(v any, options map[string]Options) ([]Tool, error) {
 	rv := reflect.ValueOf(v)
 	if !rv.IsValid() {

@@ -11,8 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// Options say more about a tool that New makes. The zero Options are those of
-// a tool that may change anything and runs alone.
+// Options say more about a tool that New makes. The zero Options mean that it may change anything and runs alone.
 type Options struct {
 	Title    string // for display; empty for none
 	ReadOnly bool   // changes nothing, with any arguments
@@ -213,7 +212,7 @@ func (f *function) decode(input json.RawMessage, p any) error {
 	return nil
 }
 
-// maxName is the limit of OpenAI and others, in bytes. That of MCP is 128 characters.
+// maxName is the limit of OpenAI and others, in bytes. MCP allows 128 characters.
 const maxName = 64
 
 // checkAPIName refuses names that a model API would refuse. Dots are allowed in the names of MCP

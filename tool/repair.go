@@ -227,7 +227,7 @@ func (r *repairer) nextObject() bool {
 	}
 }
 
-// space skips white space, that of Unicode too, and comments of JavaScript and Python.
+// space skips white space, including Unicode's, and comments of JavaScript and Python.
 func (r *repairer) space() {
 	for !r.eof() {
 		c := r.peek(0)

@@ -353,7 +353,7 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 	return p == valueAtRoot || keyFollows(rest) && strings.Contains(between, "\n")
 }
 
-// trimSpace removes leading white space, including that of Unicode and characters without width.
+// trimSpace removes leading white space, including Unicode's and characters without width.
 func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }

@@ -48,7 +48,7 @@ type Call struct {
 	Name  string
 	Input json.RawMessage
 
-	// Judgement is that of the [permission.Decision] which allowed the call. Right before the tool runs, [Run]
+	// Judgement is from the [permission.Decision] that allowed the call. Right before the tool runs, [Run]
 	// checks that it is about Name and Input. If both Judgement and Judge are nil the call runs without a check.
 	Judgement *permission.Judgement
 

@@ -13,7 +13,7 @@ import (
 // 1e999999999 needs a gigabyte.
 const (
 	maxDepth    = 500  // of nested lists and objects
-	maxExponent = 400  // positive or negative; that of a float64 is at most 308
+	maxExponent = 400  // positive or negative; a float64 has at most 308
 	maxDigits   = 1000 // of a number before its exponent, with sign and point
 )
 

@@ -203,8 +203,8 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// alternatives adds the violations of a failed anyOf or oneOf: those of the branch of the value's
-// type with the fewest, or the types of all branches if none is of that type.
+// alternatives adds the violations of a failed anyOf or oneOf. It takes the branch with the fewest, among those that
+// allow the value's type. If there is none, it adds the types of all branches.
 func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	var meant []*jsonschema.ValidationError
 	var want []string

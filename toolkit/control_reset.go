@@ -102,8 +102,8 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	}}
 }
 
-// propertyNames returns the names of the properties for groups: those of the groups, without characters that some
-// model APIs refuse in the name of a property.
+// propertyNames returns the name of each group's property: the name of the group, without characters that some model
+// APIs refuse there.
 func propertyNames(groups []GroupInfo) []string {
 	used := map[string]bool{}
 	for _, g := range groups {

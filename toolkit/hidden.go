@@ -27,10 +27,9 @@ type HiddenError struct {
 
 func (e *HiddenError) Error() string { return e.text }
 
-// Resolve returns the tool and the arguments for a call. Both are those of the call, except for call_tool of
-// [Discover], which names another tool. The error is a [*HiddenError], or says what is wrong with the arguments of
-// call_tool; its text is for the model. With [Discover] it may list sources that were never listed, which ends
-// with ctx.
+// Resolve returns the tool that a call runs, and its arguments. A call of call_tool ([Discover]) runs the tool that
+// its arguments name. The error is a [*HiddenError], or says what is wrong with the arguments of call_tool; its text
+// is for the model. With [Discover] Resolve may list sources that were never listed, which ends with ctx.
 //
 // Opening names the groups that other calls of the same model answer will open; see [View.Opens].
 // The error for a tool of these groups asks the model to call it in its next answer.

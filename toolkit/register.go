@@ -222,9 +222,9 @@ func (r *registrar) addEntry(e *entry) {
 	}
 }
 
-// put adds e, whose place is p, to its groups: those of its setting, else the group g in which it was registered,
-// else those that its labels name. The host comes first because it is trusted more than the tool. Labels without a
-// group are kept for ceilings and [Toolkit.Labels].
+// put adds e, with the place p, to the groups that its setting names, else to g, in which it was registered, else to
+// the groups that the tool's labels name: the host is trusted more than the tool. Labels without a group are kept for
+// ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var names []string
 	explicit := p.setting.Groups != nil
@@ -267,7 +267,7 @@ func (p *place) equal(q *place) bool {
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
-// finish sorts the tools, those of a group before those of its sources, and builds the indexes by group and label.
+// finish sorts the tools, a group's own before the tools of its sources, and builds the indexes by group and label.
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {

@@ -47,8 +47,8 @@ type Group struct {
 	// Meta is for programs that list the groups; the model does not see it.
 	Meta map[string]json.RawMessage
 
-	// OnActivate and OnDeactivate run before the group is opened or closed; an error
-	// prevents this. The context is that of the transition.
+	// OnActivate and OnDeactivate run before the group is opened or closed, with the context of the transition; an
+	// error prevents it.
 	OnActivate, OnDeactivate func(context.Context) error
 }
 
@@ -83,12 +83,12 @@ type Config struct {
 	Exclusive [][]string // sets of groups of which one may be open at a time
 	Initial   []string   // groups open in a new scope, parents first; their OnActivate must be nil
 
-	// Quotas on all open groups together; 0 means no limit. Tools of the basic group
-	// do not count. Bytes are those of the definitions sent.
+	// Quotas on all open groups together; 0 means no limit. Tools of the basic group do not count. MaxBytes is for
+	// the definitions as they are sent.
 	MaxTools, MaxGroups, MaxBytes int
 
-	// Control is how the model opens groups. Nil means that of the preset, which is
-	// [ResetTools] for the zero preset. It is not used while there is no group to open.
+	// Control is how the model opens groups. Nil means the preset's Control, which is [ResetTools] for the zero
+	// preset. It is not used while there is no group to open.
 	Control *Control
 
 	// Hidden has names of control tools that are left out, such as "files_deactivate" with [PerGroup].

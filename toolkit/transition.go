@@ -56,8 +56,8 @@ func (e *GroupError) Error() string {
 		if len(e.Others) == 0 {
 			return fmt.Sprintf("there is no group %q; there are no groups", e.Group)
 		}
-		if like := near.Names(e.Group, e.Others, 1); len(like) > 0 {
-			return fmt.Sprintf("there is no group %q; the nearest is %q", e.Group, like[0])
+		if similar := near.Names(e.Group, e.Others, 1); len(similar) > 0 {
+			return fmt.Sprintf("there is no group %q; the nearest is %q", e.Group, similar[0])
 		}
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
 	case ReasonParentClosed:

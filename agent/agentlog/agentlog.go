@@ -76,7 +76,7 @@ func New(cfg Config) agent.Middleware {
 
 type log struct{ cfg Config }
 
-// write writes a line. attributes without a value are omitted.
+// write writes a line. Attributes without a value are omitted.
 func (l *log) write(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
 	logger := l.cfg.Logger
 	if logger == nil {
@@ -194,8 +194,8 @@ func (l *log) events(next agent.RunFunc) agent.RunFunc {
 	}
 }
 
-// decisions are those of one run. The policy may decide more than once about a call, for example when another call
-// has run in the meantime; the final decision is one line. The context is the run's, so the decisions end with it.
+// decisions are the permission decisions of one run. The policy may decide more than once about a call, for example
+// when another call has run in the meantime; the final decision is one line.
 type decisions struct {
 	log   *log
 	ctx   context.Context

@@ -130,13 +130,13 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 			r.measure(ctx, op, labels)
 		}
 		if op.Err != nil {
-			what := genai.ErrorClass(op.Err)
-			labels = append(labels, attribute.String(genai.ErrorType, what))
-			span.SetAttributes(attribute.String(genai.ErrorType, what))
+			description := genai.ErrorClass(op.Err)
+			labels = append(labels, attribute.String(genai.ErrorType, description))
+			span.SetAttributes(attribute.String(genai.ErrorType, description))
 			if r.cfg.Content { // an error may quote the conversation
-				what = r.cfg.Redact.Text(op.Err.Error())
+				description = r.cfg.Redact.Text(op.Err.Error())
 			}
-			span.SetStatus(codes.Error, what)
+			span.SetStatus(codes.Error, description)
 		}
 		r.duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(labels...))
 		span.End()

@@ -27,8 +27,8 @@ import (
 var update = flag.Bool("agenttest.update", false, "write golden transcripts anew")
 
 func updating() bool {
-	own := flag.Lookup("update")
-	return *update || own != nil && own.Value.String() == "true"
+	general := flag.Lookup("update")
+	return *update || general != nil && general.Value.String() == "true"
 }
 
 // runContext returns the test's context, if it has one.

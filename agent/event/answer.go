@@ -13,8 +13,8 @@ type Confirm struct {
 	Call  string `json:"call"` // the id of the call
 	Allow bool   `json:"allow"`
 
-	// Question is that of the [Approval]. If it is not 0, an answer to a question that has since been replaced
-	// by another one about the same call is refused: the user has not seen the new question.
+	// Question is [Approval.Question]. If it is not 0, the answer is refused after another question about the same
+	// call has replaced this one: the user has not seen the new question.
 	Question int64 `json:"question,omitempty"`
 
 	// Input, if not nil, replaces the arguments of an allowed call. They are validated and judged again; if
@@ -33,8 +33,8 @@ type Confirm struct {
 	ID string `json:"-"` // of the answer itself; see agent.WithID
 }
 
-// Allow returns the answer that allows the call, and adds rules to the conversation's policy: for example
-// those of Suggest, so that the question is not asked again.
+// Allow returns the answer that allows the call, and adds rules to the conversation's policy: for example q.Suggest,
+// so that the question is not asked again.
 func (q *Approval) Allow(rules ...permission.Rule) Confirm {
 	return Confirm{Call: q.Call, Question: q.Question, Allow: true, Rules: rules}
 }

@@ -263,7 +263,7 @@ type Elicitation struct {
 	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the user
 }
 
-// Sampling is an answer of the model to a server, or the reason why there is none.
+// Sampling reports a request of a server to the model: the answer, or why the request was refused.
 type Sampling struct {
 	Header
 	Call    string        `json:"call,omitempty"`

@@ -191,8 +191,8 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	if drop := len(k.messages) - kept; drop > 0 || len(added) > 0 {
 		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
 	}
-	same := len(rec.Consumed)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
-	if k.seq > 0 && c.empty() && same {
+	unchanged := len(rec.Consumed)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
+	if k.seq > 0 && c.empty() && unchanged {
 		return nil // the first record is always stored: it creates the session
 	}
 	if err := k.append(ctx, st, c, rec); err != nil {

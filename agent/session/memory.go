@@ -277,8 +277,8 @@ func cloneRecord(rec Record) (Record, error) {
 	return rec, nil
 }
 
-// cloneEvents returns copies that share no bytes with list. Events that a logKeeper encoded are shared: nobody
-// changes their bytes.
+// cloneEvents returns copies that share no bytes with list, except for events that a logKeeper encoded: their bytes
+// never change.
 func cloneEvents(list []Event) ([]Event, error) {
 	list = slices.Clone(list)
 	for i, ev := range list {

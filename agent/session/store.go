@@ -37,9 +37,9 @@ type Store interface {
 	// of the conversations.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Delete removes a session with all its records, events and inputs. The error for one that does not exist
-	// is [fs.ErrNotExist]; for an open one it is ErrConflict, if the store can detect that. A log that was
-	// open nevertheless must not store anything more.
+	// Delete removes a session with all its records, events and inputs. It fails with [fs.ErrNotExist] if the
+	// session does not exist, and with ErrConflict if the store can detect that the session is open. If it cannot,
+	// an open log must not store anything more.
 	Delete(ctx context.Context, id string) error
 }
 
@@ -50,10 +50,10 @@ type Log interface {
 	Load(ctx context.Context) ([]Record, error)
 
 	// Append stores a record with everything in it, in one transaction, durably, or returns an error. The record's
-	// Seq must follow that of the last stored one, whoever stored that: otherwise the error is ErrConflict and
-	// nothing is stored. Append also refuses a record for which [CheckRecord] fails, one whose data is not valid
-	// JSON, and one that consumes an input that is not waiting. After any other error it is unknown whether the
-	// record was stored; the log then accepts no more records, and must be opened again.
+	// Seq must follow the last stored Seq, whichever writer stored it: otherwise the error is ErrConflict and nothing
+	// is stored. Append also refuses a record for which [CheckRecord] fails, whose data is not valid JSON, or that
+	// consumes an input that is not waiting. After any other error it is unknown whether the record was stored; the
+	// log then accepts no more records, and must be opened again.
 	Append(ctx context.Context, rec Record) error
 
 	// Close closes the session, so that other writers can open it.

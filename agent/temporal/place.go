@@ -136,7 +136,7 @@ func (p *placedTool) leave(ctx context.Context, r *engineRun, id string) error {
 	defer cancel()
 	c := r.engine.cfg.Client
 	err := c.CancelWorkflow(ctx, id, "")
-	if q, bad := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); bad == nil && len(q.GetPollers()) == 0 {
+	if q, failed := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); failed == nil && len(q.GetPollers()) == 0 {
 		return fmt.Errorf("no worker polls the task queue %q; call temporal.Serve in a process", p.queue)
 	}
 	if err != nil {

@@ -34,10 +34,6 @@ type runStore struct {
 	err     error           // why no more records are stored
 }
 
-func newRunStore(s store, cancel context.CancelCauseFunc) *runStore {
-	return &runStore{store: s, cancel: cancel, running: map[string]bool{}}
-}
-
 // full returns p with the optional interfaces of the wrapped store.
 func (p *runStore) full() session.Store {
 	if n, ok := p.store.(session.Notifier); ok {

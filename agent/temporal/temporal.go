@@ -148,9 +148,6 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{cfg: cfg, store: full}, nil
 }
 
-// workflowID returns the id of a session's workflow. Engines with other queues may have other stores.
-func (e *Engine) workflowID(id string) string { return e.cfg.Queue + "/" + id }
-
 // Send sends an input to a session, creates the session if it does not exist, and wakes it. When it returns, both
 // are stored. accepted is false if the session received an input with that id before; so a sender that does not
 // know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
@@ -174,7 +171,8 @@ func (e *Engine) Wake(ctx context.Context, id, reason string) error {
 		return fmt.Errorf("temporal: wake session %.140q: %w", id, err)
 	}
 	opts := client.StartWorkflowOptions{TaskQueue: e.cfg.Queue, WorkflowTaskTimeout: min(10*time.Second, max(time.Second, e.cfg.Heartbeat))} // a task of a dead worker is repeated after this time
-	_, err := e.cfg.Client.SignalWithStartWorkflow(ctx, e.workflowID(id), wakeName, reason, opts, workflowName, conversation{Session: id, Heartbeat: e.cfg.Heartbeat, WaitFor: e.cfg.WaitFor})
+	workflowID := e.cfg.Queue + "/" + id                                                                                                     // engines with other queues may have other stores
+	_, err := e.cfg.Client.SignalWithStartWorkflow(ctx, workflowID, wakeName, reason, opts, workflowName, conversation{Session: id, Heartbeat: e.cfg.Heartbeat, WaitFor: e.cfg.WaitFor})
 	if err != nil {
 		return fmt.Errorf("temporal: wake session %q: %w", id, withRemedy(err))
 	}

@@ -71,7 +71,7 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 	// has stopped storing records.
 	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	p := newRunStore(e.store, cancel)
+	p := &runStore{store: e.store, cancel: cancel, running: map[string]bool{}}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	done := make(chan struct{})

@@ -57,7 +57,8 @@ func converse(ctx workflow.Context, c conversation) error {
 		return err
 	}
 	for {
-		t.drain()
+		for t.wakes.ReceiveAsync(nil) { // all signals that have arrived, since one activity reads all inputs
+		}
 		if err := t.advance(ctx); err != nil {
 			return err
 		}
@@ -89,12 +90,6 @@ type workflowState struct {
 	conversation
 	at    progress
 	wakes workflow.ReceiveChannel
-}
-
-// drain receives all signals that have arrived, since one activity reads all inputs.
-func (t *workflowState) drain() {
-	for t.wakes.ReceiveAsync(nil) {
-	}
 }
 
 // advance runs the activity. If the workflow is cancelled in the meantime, it interrupts the session.

@@ -32,8 +32,8 @@ type Options struct {
 	// schema, and random bytes. Zero is 1000.
 	Calls int
 
-	// Context is that of each call; nil means that of the test. Use it for values
-	// that the tool needs, such as a [toolstate.State].
+	// Context is passed to each call; nil means the context of the test. Use it for values that the tool needs, such
+	// as a [toolstate.State].
 	Context context.Context
 }
 

@@ -135,8 +135,8 @@ func (s *State) Reached(in Situation) string {
 	case Repeats(in.Messages) >= loopStop:
 		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
 	}
-	if own := s.Spent.Shared(in.Limits, in.Now); own != "" {
-		return own
+	if limit := s.Spent.Shared(in.Limits, in.Now); limit != "" {
+		return limit
 	}
 	return in.OuterLimit
 }

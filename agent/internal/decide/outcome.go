@@ -214,8 +214,8 @@ func (s *State) MoveToBackground(c *Call) {
 	c.end(message.OutcomeSuccess, fmt.Sprintf(continues, c.ID))
 }
 
-// ResultLost is the result of a call in the background whose run was cut off. The call is not repeated even if its
-// tool allows that: nothing waits for it any more, and the model can decide better what is still needed.
+// ResultLost is the result of a background call whose run was cut off. The call is not repeated even if its tool allows
+// that: nothing waits for it now, and the model can decide better what is still needed.
 func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
@@ -285,8 +285,8 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 	return c, nil
 }
 
-// Expired reports whether the question about c may not be answered any more, because what the user was shown
-// may have changed. An answer is accepted within the given time, or always if it is 0.
+// Expired reports whether the question about c may no longer be answered, because what the user was shown may have
+// changed. An answer is accepted within the given time, or always if it is 0.
 func (c *Call) Expired(within time.Duration, now time.Time) bool {
 	return within > 0 && now.Sub(c.Asked) > within
 }

@@ -27,9 +27,9 @@ func TurnStart(msgs []*message.Message) int {
 	return 0
 }
 
-// KeepFrom returns the index of the first message to keep unchanged: the start of
-// the earliest turn such that the rest fits the budget or, if the current turn alone is
-// too long, of a step within it. The newest step is kept whatever its size.
+// KeepFrom returns the index of the first message to keep unchanged: the earliest start of a turn from which all
+// messages fit the budget. If the current turn alone is too long, it is the start of a step in that turn; the newest
+// step is kept even if it is too long.
 func KeepFrom(msgs []*message.Message, budget int) int {
 	start := TurnStart(msgs)
 	from, sum := len(msgs), 0

@@ -210,11 +210,11 @@ func withBlocks(m *message.Message, fn func(message.Block) message.Block) *messa
 func Each(blocks message.Blocks, fn func(message.Block) message.Block) (out message.Blocks, changed bool) {
 	out = blocks
 	for i, b := range blocks {
-		if with := fn(b); with != b {
+		if replaced := fn(b); replaced != b {
 			if !changed {
 				out, changed = slices.Clone(blocks), true
 			}
-			out[i] = with
+			out[i] = replaced
 		}
 	}
 	return out, changed

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// dataTokens is the assumed size of an image or file: about that of a large image.
+	// dataTokens is the assumed size of an image or file: about as much as a large image.
 	dataTokens = 1500
 
 	// overhead is the size of the role and separators of a message or call.
@@ -40,7 +40,7 @@ func Messages(msgs []*message.Message) int {
 	return n
 }
 
-// Message estimates the size of a message. It ignores thinking: most servers drop that of earlier turns.
+// Message estimates the size of a message. It ignores thinking, which most servers drop from earlier turns.
 func Message(m *message.Message) int { return estimate(m, 0, false) }
 
 // estimate is like [Message] with the text of results cut to limit bytes, if limit is not 0, and, if noData is

@@ -5,8 +5,8 @@
 //	s, err := session.Open(ctx, store, "customer-7")
 //
 // The tables are in a separate schema, which Open creates. Open upgrades tables of an older version while other
-// processes use them. Every save is one round trip to the database; neither its cost nor that of any other
-// statement depends on how long the conversation is.
+// processes use them. Every save is one round trip to the database; the cost of no statement depends on the length of
+// the conversation.
 //
 // # Writers
 //

@@ -333,9 +333,9 @@ func (s *suite) concurrent() {
 	var mu sync.Mutex
 	for w := range writers {
 		wg.Go(func() {
-			own := fmt.Sprintf("own%d", w)
+			id := fmt.Sprintf("own%d", w)
 			for i := 1; i <= records; i++ {
-				s.appendOnce(own, i)
+				s.appendOnce(id, i)
 				if s.appendOnce("shared", i) {
 					mu.Lock()
 					wins[i]++
