@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"strconv"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -112,11 +114,15 @@ func (ch *change) diff() string {
 	if len(ch.old)+len(ch.new) > maxDiff {
 		return fmt.Sprintf("(%s: %d bytes before, %d after; too large for a diff)\n", ch.path, len(ch.old), len(ch.new))
 	}
+	name := ch.path
+	if strings.ContainsAny(name, "\r\n") {
+		name = strconv.Quote(name) // it could imitate the lines of a change
+	}
 	oldName := "/dev/null"
 	if ch.exists {
-		oldName = "a" + ch.path
+		oldName = "a" + name
 	}
-	text := diff.Diff(oldName, ch.old, "b"+ch.path, ch.new)
+	text := diff.Diff(oldName, ch.old, "b"+name, ch.new)
 	_, text, _ = bytes.Cut(text, []byte("\n")) // "diff a b"
 	return string(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,21 @@ func TestWriteBehindMissingDirectory(t *testing.T) {
 	in := json.RawMessage(args("file_path", dir+"/new/../hooks/pre-commit", "content", "#!/bin/sh\n"))
 	if d := permission.Decide(p, tool.PermissionCall(tools["Write"], in)); !d.Safety || d.Behavior != permission.Ask {
 		t.Errorf("%+v, want a safety ask", d)
+	}
+}
+
+// TestPreviewNamesOneFile checks that a path with line breaks cannot begin a change of another file.
+func TestPreviewNamesOneFile(t *testing.T) {
+	dir := files(t, nil)
+	write, err := Write(Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := tool.As[tool.Previewer](write)
+	name := dir + "/n\n--- /dev/null\n+++ b/harmless\n@@ -0,0 +1,1 @@\n+fine\n"
+	shown, err := p.Preview(t.Context(), json.RawMessage(args("file_path", name, "content", "evil\n")))
+	if want := "--- /dev/null\n+++ b" + strconv.Quote(name) + "\n@@ -0,0 +1,1 @@\n+evil\n"; err != nil || shown != want {
+		t.Errorf("the change is shown as\n%s\nwant\n%s\n%v", shown, want, err)
 	}
 }
 

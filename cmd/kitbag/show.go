@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -199,12 +200,25 @@ const (
 	longQuestion = 12 // lines; the beginning of a longer question may have left the screen
 	maxColumns   = 76 // of a line after its indent
 	tabColumns   = 8
+
+	gutter    = "| " // before the lines of a call's text, which could imitate those of kitbag
+	continued = "> " // before the rest of a line that is too long
 )
 
 // rows breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first column,
 // and could imitate a line of kitbag. Tabs become spaces, since a terminal does not clear the cells that a tab skips.
 func rows(text string) []string {
-	return term.Columns(strings.ReplaceAll(text, "\t", strings.Repeat(" ", tabColumns)), maxColumns)
+	var all []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\t", strings.Repeat(" ", tabColumns)), "\n") {
+		parts := term.Columns(line, maxColumns)
+		all = append(all, parts[0])
+		if len(parts) > 1 {
+			for _, part := range term.Columns(strings.Join(parts[1:], ""), maxColumns-len(continued)) {
+				all = append(all, continued+part)
+			}
+		}
+	}
+	return all
 }
 
 // question formats a call completely and without hidden characters, as the user must see what is approved. At the end
@@ -244,13 +258,16 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	}
 	add(arguments(q.Input, "\n"), unpainted)
 	if q.Preview != "" {
-		add(q.Preview, unpainted)
+		add(marked(q.Preview), same)
 	}
 	if q.Runs != "" {
-		add("what runs, in canonical form:\n"+q.Runs, unpainted)
+		add("what runs, in canonical form:\n"+marked(q.Runs), same)
 	}
 	return lines, hidden
 }
+
+// marked puts the gutter before every line of text.
+func marked(text string) string { return gutter + strings.ReplaceAll(text, "\n", "\n"+gutter) }
 
 // fileOf returns the file that a call of the built-in tools Read, Edit and Write is about; "" for another call.
 func fileOf(name string, input json.RawMessage) string {
@@ -349,8 +366,9 @@ func partLine(part permission.Part) string {
 	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 
-// arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted.
-func arguments(input json.RawMessage, separator string) string {
+// arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted. On
+// separate lines the gutter is before the lines of a value after its first, so that they cannot look like another member.
+func arguments(input json.RawMessage, between string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
 		return string(input)
@@ -365,6 +383,12 @@ func formatMembers(members map[string]json.RawMessage, separator string) string 
 		var text string
 		if json.Unmarshal(members[name], &text) == nil {
 			value = text
+		}
+		if strings.ContainsAny(name, "=\n") {
+			name = strconv.Quote(name)
+		}
+		if between == "\n" {
+			value = strings.ReplaceAll(value, "\n", "\n"+gutter)
 		}
 		parts = append(parts, name+"="+value)
 	}

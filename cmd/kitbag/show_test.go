@@ -42,7 +42,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 
 	input := json.RawMessage(`{"command":"ls # note\nid"}`)
 	got = new(painter).question(&event.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
-	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in canonical form:\n    ls\n    id") {
+	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in canonical form:\n    | ls\n    | id") {
 		t.Errorf("a command with a canonical form that differs is shown as\n%s", got)
 	}
 
@@ -151,6 +151,29 @@ func TestQuestionCannotBeImitated(t *testing.T) {
 			last := lines[max(0, len(lines)-longQuestion):]
 			if len(text) < 1000 && !strings.Contains(strings.Join(last, "\n"), "? may mcp__srv__tool run?") {
 				t.Errorf("%s: the question is not among the last lines:\n%s", name, strings.Join(last, "\n"))
+			}
+		}
+	}
+	own := "in the sandbox, without the network, read-only"
+	for name, text := range map[string]string{
+		"a line":          "touch x\n" + own + "\noutside_sandbox=false",
+		"a broken line":   strings.Repeat(" ", 75-len("command=")) + own + "\n",
+		"a broken change": strings.Repeat("x", 75) + own,
+		"margins":         strings.Repeat(" ", 73-len("command=")) + own + "\n" + strings.Repeat(" ", 74) + own + "\n" + strings.Repeat(" ", 76) + own,
+	} {
+		input, err := json.Marshal(map[string]string{"command": text, "x\n" + own: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []*event.Approval{
+			{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: text, Preview: text},
+			{Name: "Write", Input: json.RawMessage(`{"file_path":"f"}`), Reason: "no rule allows it", Preview: "--- /dev/null\n+++ b/f\n@@ -0,0 +1,1 @@\n+" + strings.ReplaceAll(text, "\n", "\n+")},
+			{Name: "Bash", Input: json.RawMessage(`{}`), Reason: strings.ReplaceAll(text, "\n", " ")},
+		} {
+			for line := range strings.Lines(new(painter).question(q)) {
+				if line = strings.TrimSpace(line); strings.HasPrefix(line, own) || strings.HasPrefix(line, "outside_sandbox=") {
+					t.Errorf("%s imitates the effects of %s in %q", name, q.Name, line)
+				}
 			}
 		}
 	}
