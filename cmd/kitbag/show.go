@@ -258,10 +258,10 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	}
 	add(arguments(q.Input, "\n"), unpainted)
 	if q.Preview != "" {
-		add(marked(q.Preview), same)
+		add(marked(q.Preview), unpainted)
 	}
 	if q.Runs != "" {
-		add("what runs, in canonical form:\n"+marked(q.Runs), same)
+		add("what runs, in canonical form:\n"+marked(q.Runs), unpainted)
 	}
 	return lines, hidden
 }
@@ -368,7 +368,7 @@ func partLine(part permission.Part) string {
 
 // arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted. On
 // separate lines the gutter is before the lines of a value after its first, so that they cannot look like another member.
-func arguments(input json.RawMessage, between string) string {
+func arguments(input json.RawMessage, separator string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
 		return string(input)
@@ -387,7 +387,7 @@ func formatMembers(members map[string]json.RawMessage, separator string) string 
 		if strings.ContainsAny(name, "=\n") {
 			name = strconv.Quote(name)
 		}
-		if between == "\n" {
+		if separator == "\n" {
 			value = strings.ReplaceAll(value, "\n", "\n"+gutter)
 		}
 		parts = append(parts, name+"="+value)
