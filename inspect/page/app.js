@@ -1,6 +1,6 @@
 // The page has one view at a time, chosen by the part of the address after "#". A view is an element with an
 // update function, which is called with each server-sent event.
-import { el } from "./dom.js";
+import { get } from "./dom.js";
 import { sessionsView } from "./sessions.js";
 import { compareView } from "./compare.js";
 import { gatewaysView } from "./gateways.js";
@@ -32,7 +32,12 @@ function listen() {
   if (document.hidden) return;
   source = new EventSource("api/live" + (view.session ? "?session=" + encodeURIComponent(view.session) : ""));
   source.onopen = () => connection.replaceChildren();
-  source.onerror = () => connection.replaceChildren("The server does not answer; trying again…");
+  source.onerror = ({ target }) => {
+    connection.replaceChildren("The server does not answer; trying again…");
+    if (target.readyState !== EventSource.CLOSED) return; // the browser tries again
+    get("inbox").catch((e) => connection.replaceChildren(e.message)); // such as that the cookie is of another run of the server
+    setTimeout(() => target === source && listen(), 5000);
+  };
   for (const kind of ["list", "rows", "session"]) {
     source.addEventListener(kind, (e) => view.update(kind, JSON.parse(e.data)));
   }
