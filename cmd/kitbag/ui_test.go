@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -31,6 +33,7 @@ type uiClient struct {
 	*testing.T
 	http http.Client
 	base string
+	url  string // with the token
 }
 
 // startUI runs "kitbag ui" until the end of the test.
@@ -55,6 +58,9 @@ func startUI(t *testing.T, args ...string) *uiClient {
 		if code := <-done; code != exitInterrupted && code != exitDone {
 			t.Errorf("exit code %d: %s", code, stderr.String())
 		}
+		if _, token, _ := strings.Cut(c.url, "token="); token == "" || strings.Contains(stderr.String(), token) {
+			t.Errorf("the token of %s is in the log: %s", c.url, stderr.String())
+		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -62,6 +68,7 @@ func startUI(t *testing.T, args ...string) *uiClient {
 	}
 	url := strings.TrimSpace(line)
 	c.base, _, _ = strings.Cut(url, "?")
+	c.url = url
 	resp, err := c.http.Get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +118,51 @@ func (c *uiClient) send(method, path, body string) (status int, data []byte) {
 		c.Fatal(err)
 	}
 	return resp.StatusCode, data
+}
+
+// TestUILogs makes requests that fail, with the token in them: neither what is logged nor an answer has it.
+func TestUILogs(t *testing.T) {
+	workspace(t)
+	var logged bytes.Buffer
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	token, answers := "", ""
+	t.Run("requests", func(t *testing.T) { // after which nothing logs any more
+		c := startUI(t, "--addr", "127.0.0.1:0")
+		_, token, _ = strings.Cut(c.url, "token=")
+		address := strings.SplitN(c.url, "/", 4)[2]
+		query := "/" + strings.SplitN(c.url, "/", 4)[3]
+		for _, request := range []string{
+			"GET " + query + " HTTP/1.1\r\nHost: attack.invalid\r\n\r\n",
+			"GET " + query + "x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			"GET " + query + "&x=%zz HTTP/1.1\r\nHost: localhost\r\nReferer: " + c.url + "\r\n\r\n",
+			"GET /other?token=" + token + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			"POST " + query + " HTTP/1.1\r\nHost: localhost\r\nOrigin: " + c.url + "\r\nContent-Length: 9\r\n\r\n",
+			"GET " + strings.Replace(query, "/?", "/api/sessions/x/rows?", 1) + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			"GET " + query + " HTTP/9.9\r\n\r\n",
+			query + "\x00\r\n\r\n",
+		} {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			answer, _ := io.ReadAll(conn) // a server may reset the connection
+			conn.Close()
+			answers += string(answer)
+		}
+	})
+	if token == "" || strings.Contains(answers, token) || !strings.Contains(answers, "421 Misdirected Request") || !strings.Contains(answers, "400 Bad Request") {
+		t.Errorf("the answers are %s", answers)
+	}
+	if strings.Contains(logged.String(), token) {
+		t.Errorf("the token is logged: %s", logged.String())
+	}
 }
 
 // TestUIAnswers answers a question of "kitbag run" in the page, after which the run continues.
