@@ -84,7 +84,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
 		return nil, bad
 	}
-	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeAnew}
+	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeChanged}
 	judgement, refused := r.permit(ctx, t, args.JSON, p)
 	if refused != nil {
 		return refused, nil
@@ -130,9 +130,9 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	}
 }
 
-// judgeAnew asks the permission engine about a call that middleware has changed. The user is not
+// judgeChanged asks the permission engine about a call that middleware has changed. The user is not
 // asked again, so only a call that is allowed without asking runs.
-func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
+func (r *request) judgeChanged(_ context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 	d := permission.Decide(r.policy(), tool.PermissionCall(t, c.Input))
 	if d.Behavior != permission.Allow {
 		return nil, errors.New(d.Reason)

@@ -14,7 +14,7 @@ const (
 	groupsChanged
 	promptsChanged
 	resourcesChanged
-	resourceUpdated  // of the resources in session.watched that are due
+	resourceUpdated  // of the resources that takeUpdated returns
 	catalogueChanged // not sent to clients: a listener finds out which of its lists have changed
 )
 

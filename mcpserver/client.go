@@ -97,9 +97,9 @@ func (c *client) policy() *permission.Policy {
 		return p
 	}
 	// The user's rules come after the owner's, so that a deny rule of the owner still wins.
-	with := *p
-	with.Rules = slices.Concat(p.Rules, c.state.Rules)
-	return &with
+	extended := *p
+	extended.Rules = slices.Concat(p.Rules, c.state.Rules)
+	return &extended
 }
 
 // credential returns the name of the client's identity; empty if it has none.

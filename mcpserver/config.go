@@ -34,8 +34,8 @@ type Config struct {
 	Prompts   []Prompt
 	Resources []Resource
 
-	// TaskAfter, unless 0, is after how long a call becomes a task, for clients from protocol revision 2026-07-28 on that
-	// support tasks. A [tool.Backgrounder] has its own time. See Tasks in the package's documentation.
+	// TaskAfter, unless 0, is the time after which a call becomes a task, for clients of revision 2026-07-28 or later
+	// that support tasks. A [tool.Backgrounder] sets its own time. See Tasks in the package's documentation.
 	TaskAfter time.Duration
 
 	// Middleware wraps every call; the first is the outermost.
@@ -67,8 +67,7 @@ type Config struct {
 	// Replicas, unless nil, makes this server one of several that serve as one over HTTP.
 	Replicas *Replicas
 
-	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe
-	// for concurrent use.
+	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe for concurrent use.
 	Audit func(Record)
 
 	// Listed, unless nil, is called when a client gets the first page of tools, with the bytes of the definitions in all
@@ -96,7 +95,7 @@ type Limits struct {
 	Request  int           // bytes of a message; 4 MiB by default
 	Sessions int           // open sessions over HTTP; 4096 by default
 	Share    int           // sessions of one credential; by default a quarter of Sessions, or all of them if there is only one credential
-	Calls    int           // requests in flight in a session; 64 by default. All clients of a credential together can have 16 times as many, and so can all clients without a credential
+	Calls    int           // requests in flight in a session; 64 by default. All clients of a credential, or without one, can have 16 times as many together
 	Idle     time.Duration // how long a session without streams and requests is kept; 30 min by default
 	Write    time.Duration // how long a client may leave a message unread over HTTP; 30 s by default
 	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min by default

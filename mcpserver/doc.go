@@ -1,5 +1,4 @@
-// Package mcpserver serves a toolkit as an MCP server, so that any MCP host can open its groups and
-// call its tools.
+// Package mcpserver serves a toolkit as an MCP server, so that any MCP host can open its groups and call its tools.
 //
 //	server, err := mcpserver.New(mcpserver.Config{
 //		Toolkit: tk, Name: "orders", Version: "1.0.0",
@@ -12,12 +11,10 @@
 //	err = server.ServeStdio(ctx, os.Stdin, os.Stdout) // or:
 //	err = http.ListenAndServe("127.0.0.1:8080", server.Handler())
 //
-// Each client has a session with its own [toolkit.Scope]: the groups that it opens are open only for it. A call
-// is resolved on the session's view, its arguments are checked, the permission engine decides, and then the
-// tool runs. If one of these steps fails, the client gets a result with isError, which the model reads.
-//
-// When a call changes the tools of its session, the session gets one notifications/tools/list_changed,
-// on the stream of the call and before its result.
+// Each client has a session with its own [toolkit.Scope]: the groups that it opens are open only for it. A call is
+// resolved on the session's view, its arguments are checked, the permission engine decides, and then the tool runs.
+// If one of these steps fails, the client gets a result with isError, which the model reads. If a call changes the
+// tools of its session, the client is notified before it gets the result.
 //
 // # Asking
 //
@@ -26,15 +23,13 @@
 //
 // A tool can ask too: its context has a [host.Host], which shows forms and pages to the user and samples from
 // the client's model if the client has declared these capabilities. [Roots] requests the client's working
-// directories. From revision 2026-07-28 on the call waits until the client repeats its request with the
-// answers.
+// directories. From revision 2026-07-28 on the call waits until the client repeats its request with the answers.
 //
 // # Revisions with and without sessions
 //
-// From revision 2026-07-28 on there are no sessions, and the list of tools must not depend on the
-// connection. Clients of that revision get a second toolkit of the same configuration: all tools if the
-// list is short (see [Config.MaxListBytes]), or else the tools of [toolkit.Discover], with which every
-// tool can be found and called. A server serves clients of all revisions at the same time.
+// From revision 2026-07-28 on there are no sessions, and the list of tools must not depend on the connection.
+// Clients of that revision get all tools if the list is short (see [Config.MaxListBytes]), or else the tools of
+// [toolkit.Discover], with which every tool can be found and called. A server serves all revisions at the same time.
 //
 // # Tasks
 //
@@ -51,11 +46,9 @@
 // that the call is cancelled. Up to 1 MiB of messages is kept for a session, and 64 MiB for a credential, or 16
 // MiB if there are several credentials. To cancel a call, a client sends notifications/cancelled.
 //
-// From 2026-07-28 on a client cancels a call by closing its connection. An idle stream sends a comment
-// every 25 s, so that no proxy closes it.
-//
-// The HTTP request of a call lasts as long as the call, so [http.Server.Shutdown] waits for it: close
-// the Server first.
+// From 2026-07-28 on a client cancels a call by closing its connection. An idle stream sends a comment every 25 s, so
+// that no proxy closes it. The HTTP request of a call lasts as long as the call, so [http.Server.Shutdown] waits for
+// it: close the Server first.
 //
 // # Replicas
 //
@@ -76,8 +69,8 @@
 //   - A session that a replica takes over counts, but is not refused.
 //   - Requests in flight on a replica that cannot reach the Shared do not count after the others have removed it.
 //
-// The other limits are for each replica. While a replica cannot reach the Shared for several seconds, it refuses requests of sessions, because others may
-// have taken them over, and requests of identities that had none in flight.
+// The other limits are for each replica. A replica that cannot reach the Shared for several seconds refuses requests of
+// sessions, because other replicas may have taken these over, and requests of identities that had none in flight.
 // [Server.ResourceUpdated] notifies the clients of one replica: call it on all of them.
 //
 // # Prompts, resources and skills
@@ -93,13 +86,6 @@
 //
 // For hosts that support MCP's proposal for primitive grouping the server declares the capability "groups",
 // handles the method groups/list, and lists the groups of each tool in the tool's _meta.
-//
-// # Use of mcp-go
-//
-// mcp-go provides the vocabulary: revisions, error codes, rules for headers, URI templates. The server itself is
-// not mcp-go's, because it lists tools in the toolkit's order, serves any number of stdio sessions in a process,
-// sends the notifications that a call causes before its result, lets only the client of a request cancel it, and
-// has further methods.
 //
 // # Trust
 //
@@ -122,6 +108,10 @@
 // credentials. Over stdio each connection has its own state. Without sessions each replica has its own state.
 package mcpserver
 
+// mcp-go provides the vocabulary: revisions, error codes, rules for headers, URI templates. Its server is not used:
+// it does not list tools in the toolkit's order, serve several stdio sessions in a process, send the notifications
+// of a call before its result, or let only the client of a request cancel it.
+//
 // Layers: each one uses only the layers above it in this list:
 //
 //   - internal/rpc: messages of JSON-RPC. internal/wire: a Responder for each transport (Lines for stdio, Events

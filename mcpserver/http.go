@@ -110,9 +110,8 @@ func refuse(w http.ResponseWriter, status int, m *rpc.Message, e *rpc.Error) {
 	_, _ = w.Write(rpc.Answer(m.ID, nil, e)) // fails if the client has left
 }
 
-// postSessionless handles a message of a client without sessions. Notifications are ignored: such a client
-// cancels a request by closing the connection, and notifications/cancelled could only name the request of
-// another client.
+// postSessionless handles a message of a client without sessions. Notifications are ignored: such a client cancels a
+// request by closing the connection, and notifications/cancelled could only name the request of another client.
 func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message, version, header string) {
 	if !m.IsRequest() {
 		w.WriteHeader(http.StatusAccepted)
@@ -194,8 +193,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, who *account, m *r
 }
 
 // held returns the session with the id if this replica holds it. sse says whether its transport must be HTTP+SSE.
-// Otherwise it forwards the request to the replica that holds the session, or answers with missing, and returns
-// nil.
+// Otherwise it forwards the request to the replica that holds the session, or answers with missing, and returns nil.
 func (s *Server) held(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string, sse bool) *session {
 	var c *session
 	if s.replicas == nil {
@@ -249,7 +247,7 @@ func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *cli
 		out.StartHeartbeat()
 		defer out.End(nil)
 	}
-	reply, rpcErr := s.single.handle(ctx, c, m, out)
+	reply, rpcErr := s.sessionless.handle(ctx, c, m, out)
 	if !out.End(reply) {
 		s.writeAnswer(w, reply, statusOf(rpcErr))
 	}

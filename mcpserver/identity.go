@@ -48,8 +48,8 @@ type Identity struct {
 	Ceiling toolkit.Ceiling    // limits what its sessions may see; the zero Ceiling is no limit
 	Policy  *permission.Policy // unless nil, replaces Config.Policy
 
-	// Sessions is how many sessions the identity may have, and Calls how many requests in flight; 0 is the server's limit,
-	// which they cannot exceed.
+	// Sessions is how many sessions the identity may have, and Calls how many requests in flight; 0 means the server's
+	// limits, which they cannot exceed.
 	Sessions, Calls int
 
 	// Expires is when requests with this identity are cancelled, with their streams and calls; the zero Time is never.
@@ -190,10 +190,10 @@ type account struct {
 	owner  *owner
 	rates  []*replica.Rate // of Config.Rates
 	shared *client         // for its clients without sessions; nil before the first request
-	kept   bool            // it is in the configuration, or that of all clients without authentication
+	kept   bool            // it is never dropped: it is in the configuration, or of all clients without authentication
 
-	used     time.Time // guarded by registry.mu, like requests; when requests was changed
-	requests int       // that are being handled, with those whose bodies have not arrived; see account and leave
+	used     time.Time // when requests was changed; guarded by registry.mu, like requests
+	requests int       // that are being received or handled; see account and leave
 }
 
 // minKept is how long an account is kept at least.
@@ -205,11 +205,11 @@ func (g *registry) account(id Identity, from Authenticator) (*account, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	own := (&Credential{Name: id.Name}).key()
+	credential := (&Credential{Name: id.Name}).key()
 	if _, static := from.(tokens); static {
-		return g.accounts[own], nil
+		return g.accounts[credential], nil
 	}
-	if g.accounts[own] != nil || id.Name == "" || !id.Expires.IsZero() && !id.Expires.After(now) {
+	if g.accounts[credential] != nil || id.Name == "" || !id.Expires.IsZero() && !id.Expires.After(now) {
 		slog.Error("an identity is refused: it has expired, or its name is empty or that of a credential", "name", id.Name, "expires", id.Expires)
 		return nil, errUnknownToken
 	}

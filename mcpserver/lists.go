@@ -99,8 +99,8 @@ func describe(info tool.Info, labels []string) object {
 	return labelled(o, labels)
 }
 
-// granted returns those of the groups that the ceiling grants. A client must not learn the names of other
-// groups, not even as labels of a tool that it sees.
+// granted returns the groups that the ceiling grants. A client must not learn the names of the others, not even as
+// labels of a tool that it sees.
 func (r *request) granted(groups []string) []string {
 	if len(groups) == 0 {
 		return nil

@@ -35,9 +35,8 @@ type Logger struct {
 
 type loggerKey struct{}
 
-// LoggerFrom returns the logger of the client that made the call of the context, for the messages of an
-// upstream server. It is nil if the call was not received over MCP. All calls of a session have the same
-// logger.
+// LoggerFrom returns the logger of the client that made the call of the context, for the messages of an upstream
+// server. It is nil if the call was not received over MCP. All calls of a session have the same logger.
 func LoggerFrom(ctx context.Context) *Logger {
 	l, _ := ctx.Value(loggerKey{}).(*Logger)
 	return l

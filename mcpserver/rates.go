@@ -9,11 +9,11 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
-// A Rate limits how often tools run. It is a bucket of Calls tokens, which is filled evenly in the time Every; a call that is
-// allowed takes a token, and fails if there is none. All replicas have one bucket, from which each takes a tenth at once: in a
-// time T at most Calls × (1 + T/Every) calls run, and with replicas up to a tenth of Calls more for each of them. If the
-// clocks of the replicas differ, add what is filled up in the difference. While the replicas' Shared cannot be reached, calls
-// fail.
+// A Rate limits how often tools run. It is a bucket of Calls tokens, which is filled evenly in the time Every; an
+// allowed call takes a token, and fails if there is none. So in a time T at most Calls × (1 + T/Every) calls run. All
+// replicas share one bucket, from which each takes a tenth at a time: up to a tenth of Calls more can run on each
+// replica, and, if their clocks differ, as many as fill up in the difference. Calls fail while the replicas' Shared
+// cannot be reached.
 type Rate struct {
 	Tools string // a glob over names of tools, as in path.Match: a tool, or "github__*" for those of a server of a gateway
 	Calls int

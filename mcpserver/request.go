@@ -42,15 +42,15 @@ type object = map[string]any
 // A handler handles a request, and returns its result.
 type handler func(*request, context.Context) (any, *rpc.Error)
 
-// A revision is what depends on the protocol's revision: *session is for those before 2026-07-28, in which clients have
-// sessions, *sessionless for those from then on.
+// A revision is the part of a request that depends on the protocol's revision. *session is for revisions before
+// 2026-07-28, in which clients have sessions, and *sessionless for later ones.
 type revision interface {
 	// method returns the handler of a method that only these revisions have; nil for other methods.
 	method(name string) handler
 	// withHost runs do with a host that asks the client, and with a logger.
 	withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error)
 
-	// viewed is called with a view of the tools: listed if the client was sent its list, or else because a call was
+	// viewed is called with a view of the tools. listed says that the client was sent its list; otherwise a call was
 	// looked up in it.
 	viewed(v *toolkit.View, listed bool)
 	// askAbout asks the client's user about a call; see permit for the results.
@@ -129,8 +129,8 @@ func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 	case name == "completion/complete" && r.cat.completes:
 		return r.revision.withHost(ctx, r, (*request).complete)
 	default:
-		if own := r.revision.method(name); own != nil {
-			return own(r, ctx)
+		if handle := r.revision.method(name); handle != nil {
+			return handle(r, ctx)
 		}
 		return nil, rpc.Errorf(mcp.METHOD_NOT_FOUND, "unknown method %q", name)
 	}

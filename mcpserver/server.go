@@ -16,13 +16,13 @@ import (
 
 // A Server serves one toolkit to any number of clients. It is safe for concurrent use.
 type Server struct {
-	cat    *catalogue
-	reg    *registry
-	single *sessionless
-	lot    *park.Lot
-	stop   []func()           // end the watches of changes
-	cancel context.CancelFunc // ends all clients
-	work   sync.WaitGroup
+	cat         *catalogue
+	reg         *registry
+	sessionless *sessionless
+	lot         *park.Lot          // the calls that wait until their client repeats its request
+	stop        []func()           // end the watches of changes
+	cancel      context.CancelFunc // ends all clients
+	work        sync.WaitGroup
 
 	replicas *replicas // nil if the server is alone
 
@@ -45,7 +45,7 @@ func New(cfg Config) (*Server, error) {
 	lot := park.NewLot(cat.limits.Ask, store, keys, id)
 	ctx, cancel := context.WithCancel(context.Background())
 	reg := newRegistry(ctx, cat, store)
-	s := &Server{cat: cat, reg: reg, single: &sessionless{reg, lot}, lot: lot, cancel: cancel}
+	s := &Server{cat: cat, reg: reg, sessionless: &sessionless{reg, lot}, lot: lot, cancel: cancel}
 	if cfg.Replicas != nil {
 		if s.replicas, err = newReplicas(ctx, s, cfg.Replicas, keys, id); err != nil {
 			cancel()
@@ -64,9 +64,9 @@ func New(cfg Config) (*Server, error) {
 const closeTimeout = 2 * time.Second
 
 // Drain prepares for Close when another replica, or the next process, takes over: it waits until no call is in
-// flight, waits for an answer or is a task. Sessions without calls, and the results of tasks, are handed over to the other replicas, which get their requests from then on. When
-// ctx ends, the remaining calls are cancelled, with an error for their clients. The server must be listening while
-// Drain runs.
+// flight, waits for an answer or is a task. It hands sessions without calls, and the results of tasks, over to the
+// other replicas, which get their requests from then on. When ctx ends, the remaining calls are cancelled, with an
+// error for their clients. The server must be listening while Drain runs.
 func (s *Server) Drain(ctx context.Context) error {
 	if s.replicas != nil {
 		if err := s.replicas.members.Drain(ctx); err != nil && ctx.Err() == nil {
@@ -120,8 +120,8 @@ func (s *Server) handOverTasks(ctx context.Context) error {
 	return s.lot.HandOver(ctx)
 }
 
-// release hands over the sessions that have no calls in flight. It returns the number of calls of the others, and of clients
-// without sessions.
+// release hands over the sessions that have no calls in flight. It returns the number of calls in flight of the other
+// sessions and of clients without sessions.
 func (s *Server) release(ctx context.Context) (busy int, err error) {
 	for _, c := range s.reg.clients() {
 		busy += c.inFlight()

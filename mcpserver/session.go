@@ -47,8 +47,8 @@ func newSession(c *client) *session {
 	return s
 }
 
-// primes reports whether the client understands events without data. Clients of older revisions parse the data of
-// every event as JSON.
+// primes reports whether the client understands events without data: clients of older revisions parse the data of
+// every event as JSON. See [wire.Replay.New].
 func (c *session) primes() bool { return c.values().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION }
 
 // toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.

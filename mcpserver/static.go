@@ -22,10 +22,10 @@ type static struct {
 
 // lists are toolkits derived from one configuration.
 type lists struct {
-	short *toolkit.Toolkit // its control tools search the whole list
-	other bool             // the configuration has another control
-	whole *toolkit.Toolkit // nil if it is never served
-	limit int              // the largest whole list that is served, in bytes
+	short       *toolkit.Toolkit // its control tools search the whole list
+	opensGroups bool             // the configured control opens groups, which clients without sessions cannot do
+	whole       *toolkit.Toolkit // nil if it is never served
+	limit       int              // the largest whole list that is served, in bytes
 }
 
 func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
@@ -67,13 +67,13 @@ func (s *static) derive(tk *toolkit.Toolkit) (l *lists, err error) {
 			return nil, err
 		}
 	}
-	l.other = cfg.Control != nil && cfg.Control.Tools != nil && cfg.Control.Caller == ""
+	l.opensGroups = cfg.Control != nil && cfg.Control.Tools != nil && cfg.Control.Caller == ""
 	cfg.Control = toolkit.Discover()
 	l.short, err = toolkit.New(cfg)
 	return l, err
 }
 
-// defaultListBytes is the largest list that is served whole by default.
+// defaultListBytes is the default for toolkits without sources; see Config.MaxListBytes.
 const defaultListBytes = 16 << 10
 
 // hasSources reports whether a toolkit must contact a source to list its tools.
@@ -90,7 +90,7 @@ func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolki
 			return l.whole
 		}
 	}
-	if l.other {
+	if l.opensGroups {
 		s.notice.Do(func() {
 			slog.Warn("a client's protocol (2026-07-28 or later) has no lists that change: it finds tools with search_tools instead of opening groups")
 		})

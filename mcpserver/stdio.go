@@ -27,7 +27,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	client := s.reg.newClient(&account{owner: newOwner(&s.cat.limits, 1)}, false)
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
-	c := &stdioConn{session: newSession(client), single: s.single, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
+	c := &stdioConn{session: newSession(client), sessionless: s.sessionless, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
 	s.reg.notify(c.session)
 	defer s.reg.remove(c.session)
 	ctx, cancel := context.WithCancel(ctx)
@@ -74,10 +74,10 @@ func closeReader(in io.Reader) {
 // A stdioConn is a client over stdio, whose messages may be of any revision.
 type stdioConn struct {
 	*session
-	single *sessionless
-	out    *wire.Lines
-	slots  slots
-	work   sync.WaitGroup // requests
+	sessionless *sessionless
+	out         *wire.Lines
+	slots       slots
+	work        sync.WaitGroup // requests
 }
 
 // slots limit the requests whose answers share one stream: each holds a slot until its answer is written. There are
@@ -126,7 +126,7 @@ func (c *stdioConn) serve(ctx context.Context, m *rpc.Message) {
 		if err := m.Meta.Check(); err != nil {
 			answer = rpc.Answer(m.ID, nil, err)
 		} else {
-			answer, _ = c.single.handle(ctx, c.client, m, c.out)
+			answer, _ = c.sessionless.handle(ctx, c.client, m, c.out)
 		}
 	} else {
 		answer, _ = c.session.handle(ctx, m, c.out)

@@ -91,9 +91,9 @@ func (i *issuer) discover() (keyfunc.Keyfunc, error) {
 	case oauthurl.Secure(meta.Keys) != nil || isLoopback(meta.Keys) && !isLoopback(i.url):
 		return nil, fmt.Errorf("the metadata has the jwks_uri %q; it must be https, and not on this machine unless the issuer is", meta.Keys)
 	}
-	no := false
+	retryFirst := false // an issuer that cannot be reached is an error now, not in the background
 	keys, err := keyfunc.NewDefaultOverrideCtx(i.ctx, []string{meta.Keys}, keyfunc.Override{
-		Client: i.client, HTTPTimeout: fetchTimeout, NoErrorReturnFirstHTTPReq: &no, RefreshInterval: refreshKeys,
+		Client: i.client, HTTPTimeout: fetchTimeout, NoErrorReturnFirstHTTPReq: &retryFirst, RefreshInterval: refreshKeys,
 		RefreshUnknownKID: rate.NewLimiter(rate.Every(fetchEvery), 1), RateLimitWaitMax: fetchTimeout,
 		RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
 			return func(ctx context.Context, err error) {
@@ -134,22 +134,22 @@ func isLoopback(endpoint string) bool {
 
 // boundedClient returns a client that reads only short answers and follows redirects only on the same host.
 func boundedClient(c *http.Client) *http.Client {
-	own := &http.Client{Timeout: fetchTimeout}
+	client := &http.Client{Timeout: fetchTimeout}
 	if c != nil {
-		*own = *c
+		*client = *c
 	}
-	next := own.Transport
+	next := client.Transport
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	own.Transport = bounded{next}
-	own.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+	client.Transport = bounded{next}
+	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 			return http.ErrUseLastResponse
 		}
 		return nil
 	}
-	return own
+	return client
 }
 
 type bounded struct{ http.RoundTripper }

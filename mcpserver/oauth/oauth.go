@@ -13,18 +13,18 @@
 //	defer auth.Close()
 //	server, err := mcpserver.New(mcpserver.Config{Authenticator: auth, …})
 //
-// A user is the pair of issuer and subject of a token. The first of the grants that matches the claims of the token says
-// what the user may see and do; without one the request is refused.
+// A user is the pair of issuer and subject of a token. The first grant that matches the claims of the token says what
+// the user may see and do; if none matches, the request is refused.
 //
 // # What is checked
 //
 // The signature by a key of the token's issuer, which is found by its metadata (RFC 8414, OpenID Connect), with an
 // asymmetric algorithm that suits the key. The issuer, exactly. The audience: a token for another server is refused.
-// Expiry, which must be there, and not-before, with the clock skew of [Config]. The scopes of [Config].
+// Expiry, which a token must have, and not-before, with the clock skew of [Config]. The scopes of [Config].
 //
-// The keys are read again every hour, and when a token names an unknown key, but then at most once in ten seconds: tokens
-// cannot make the server send many requests. A key that the issuer removes is trusted for up to an hour, and for as long
-// as the issuer cannot be reached.
+// The keys are read again every hour, and when a token names an unknown key, at most once in ten seconds: tokens
+// cannot make the server send many requests. A key that the issuer removes is trusted for up to an hour, or longer
+// while the issuer cannot be reached.
 //
 // # What is a boundary
 //
@@ -62,7 +62,7 @@ type Config struct {
 	Scopes   []string // that every token must have
 	Grants   []Grant  // the first that matches counts
 
-	// Skew is how much the clocks of the issuers may differ from the one of this machine: 30 s by default, 5 min at most.
+	// Skew is how much the clocks of the issuers may differ from this machine's: 30 s by default, 5 min at most.
 	Skew time.Duration
 
 	// Client requests metadata and keys; nil uses a default client.
@@ -90,7 +90,7 @@ const (
 	maxSubject  = 255      // bytes, as in OpenID Connect
 )
 
-// algorithms are those that a token may be signed with. With a symmetric one, the public key would be the secret.
+// algorithms may sign a token. With a symmetric one, the public key would be the secret.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 // A ResourceServer is the [mcpserver.Authenticator] of a protected server. It is safe for concurrent use.

@@ -20,7 +20,8 @@ type Audit struct {
 	err    error
 }
 
-// retryEvery is how long Write fails at once after the database could not be reached, so that calls do not wait for it in turn.
+// retryEvery is how long Write fails immediately after the database could not be reached, so that calls do not wait for
+// it one after the other.
 const retryEvery = time.Second
 
 const auditSchema = `
@@ -31,9 +32,9 @@ CREATE TABLE IF NOT EXISTS kitbag_audit (
 	record text NOT NULL -- not jsonb, which does not accept all JSON: a client could make a call that cannot be stored
 );`
 
-// OpenAudit opens the database of an audit log, whose table kitbag_audit it creates: a row for each record, a text that can be
-// cast to jsonb unless a client has sent JSON that Postgres cannot read, and the time at which it was stored. Any number of
-// gateways can use it. Nothing removes rows.
+// OpenAudit opens the database of an audit log, and creates its table kitbag_audit. A row has a record, as text that can
+// be cast to jsonb unless a client has sent JSON that Postgres cannot read, and the time at which it was stored. Any
+// number of gateways can use the table. Nothing removes rows.
 func OpenAudit(ctx context.Context, conn string) (*Audit, error) {
 	pool, err := connect(ctx, conn, auditSchema, "kitbag_audit")
 	if err != nil {

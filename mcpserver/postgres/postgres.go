@@ -4,9 +4,9 @@
 //	defer shared.Close()
 //	server, err := mcpserver.New(mcpserver.Config{…, Replicas: &mcpserver.Replicas{Shared: shared, URL: "http://10.0.0.7:8080/"}})
 //
-// The data is in one table, kitbag_mcp, which Open creates. Its rows are small: that of a session is written when a
-// request has changed the session, each replica writes one row twice a second, and a row for each credential that is in use
-// about once a second. Rows expire by the database's clock.
+// The data is in one table, kitbag_mcp, which Open creates. Its rows are small: the row of a session is written when a
+// request has changed the session; each replica writes one row twice a second, and about once a second a row for each
+// credential that is in use. Rows expire by the database's clock.
 //
 // The table contains the keys with which replicas seal tickets: whoever can read it can forge a client's answers,
 // and whoever can write to it can act as any client. Give the server's role a database, or a schema in its
