@@ -1,9 +1,11 @@
 package inspect
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -115,5 +117,41 @@ func TestExportScript(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExportedRuns compiles and runs exported tests: that of a session that ended with an answer passes, and that of one whose
+// model failed fails as the session did.
+func TestExportedRuns(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, user := t.TempDir(), &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "Look."}}}
+	look := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.ToolCall{ID: "call_1", Name: "look", Input: []byte(`{}`)}}}
+	lost := &message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: "call_1", Name: "look", Outcome: message.OutcomeError, Blocks: message.Blocks{&message.Text{Text: "no light"}}}}}
+	answer := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.Text{Text: "There is no light."}}}
+	files := map[string]string{}
+	for name, messages := range map[string][]*message.Message{"answered": {user, look, lost, answer}, "failed": {user}} {
+		code, err := exportScript("s", &agent.State{Messages: messages})
+		file := filepath.Join(dir, name+"_test.go")
+		if err = errors.Join(err, os.WriteFile(file, code, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Join(here, "internal/exported", name, "session_test.go")] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": files})
+	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"answered": "PASS", "failed": "the last answer is <nil>"} {
+		file := filepath.Join(dir, name+".test")
+		out, err := exec.Command("go", "test", "-vet=off", "-c", "-o", file, "-overlay", filepath.Join(dir, "overlay.json"), "./internal/exported/"+name).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+		if out, err = exec.Command(file).CombinedOutput(); (err == nil) != (want == "PASS") || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 }

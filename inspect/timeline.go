@@ -115,7 +115,7 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 	case *event.Retry:
 		r, i := t.row(kindRetry, ev)
 		r.State, r.Fault = string(message.OutcomeError), preview(ev.Error)
-		r.Text = fmt.Sprintf("attempt %d failed, next one after %v", ev.Attempt, ev.Wait)
+		r.Text = fmt.Sprintf("attempt %d failed, next one after %v", ev.Attempt, ev.Wait.Round(time.Millisecond))
 		return i
 	case *event.Discard:
 		r, i := t.row(kindDiscard, ev)
@@ -317,7 +317,7 @@ func (t *timeline) at(path string) (*row, error) {
 	return r, nil
 }
 
-// addMessages adds rows for messages that have no events.
+// addMessages adds rows for messages that have no events. When each began is known, not how long it took.
 func (t *timeline) addMessages(list []*message.Message) {
 	for _, m := range list {
 		ev := &event.Message{Header: event.Header{Time: m.Created}, Message: m}
@@ -340,5 +340,8 @@ func (t *timeline) addMessages(list []*message.Message) {
 				}
 			}
 		}
+	}
+	for _, r := range t.rows {
+		r.End = time.Time{}
 	}
 }

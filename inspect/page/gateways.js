@@ -28,7 +28,7 @@ export function gatewaysView() {
     const accept = async () => {
       try {
         await post("pins/accept", { id: p.id });
-        said.replaceChildren(p.title + " of " + p.server + " is accepted.");
+        said.replaceChildren(p.title + " of " + p.server + " is accepted. A running gateway uses it after it lists the server's tools again, such as after a reload (SIGHUP).");
       } catch (e) {
         said.replaceChildren(e.message);
       }
@@ -52,10 +52,10 @@ function gateway(g) {
   const state = (s) => el("span", { class: kinds[s] || "quiet" }, s || "");
   const groups = g.groups || [];
   return el("section", { "aria-label": "Gateway " + g.name }, el("h2", {}, g.name), g.started && el("p", { class: "quiet" }, "since " + time(g.started)),
-    table("Servers", ["Server", "State", "Version", "#Restarts", "Last error"], el("tbody", {}, (g.servers || []).map((s) => el("tr", {},
+    el("h3", {}, "Servers"), table("Servers", ["Server", "State", "Version", "#Restarts", "Last error"], el("tbody", {}, (g.servers || []).map((s) => el("tr", {},
       cell("", s.name), cell("", state(s.state)), cell("", s.version || "", s.protocol ? " (" + s.protocol + ")" : ""), cell("number", number(s.restarts)), cell("text bad", s.error || ""))))),
-    table("Groups", ["Group", "Tools that are known", "#Bytes when open", "#Tokens"], el("tbody", {}, groups.map((t) => el("tr", {},
-      cell("", t.name), cell("text", (t.tools || []).join(", "), (t.failed || []).map((f) => el("div", { class: "bad" }, f))), cell("number", number(t.bytes)), cell("number", number(t.tokens)))))),
-    (g.calls || []).length > 0 && table("Last calls", ["Time", "Who", "Tool", "Decision", "Outcome", "#Took", "Why"], el("tbody", {}, g.calls.slice(-50).reverse().map((a) => el("tr", {},
-      cell("", time(a.time)), cell("", a.credential || a.session || ""), cell("", a.tool), cell("", state(a.decision)), cell("", a.outcome || ""), cell("number", Math.round(a.duration_ms) + " ms"), cell("text", a.rule || a.reason || ""))))));
+    el("h3", {}, "Groups"), table("Groups", ["Group", "Tools that are known", "#Bytes when open", "#Tokens"], el("tbody", {}, groups.map((t) => el("tr", {},
+      cell("", t.name), cell("text", (t.tools || []).join(", ") || "none", (t.failed || []).map((f) => el("div", { class: "bad" }, f))), cell("number", number(t.bytes)), cell("number", number(t.tokens)))))),
+    (g.calls || []).length > 0 && [el("h3", {}, "Last calls"), table("Last calls", ["Time", "Who", "Tool", "Decision", "Outcome", "#Took", "Why"], el("tbody", {}, g.calls.slice(-50).reverse().map((a) => el("tr", {},
+      cell("", time(a.time)), cell("", a.credential || a.session || ""), cell("", a.tool), cell("", state(a.decision)), cell("", a.outcome || ""), cell("number", Math.round(a.duration_ms) + " ms"), cell("text", a.rule || a.reason || "")))))]);
 }

@@ -18,7 +18,7 @@ export function timeline(path) {
       el("label", { htmlFor: "find" }, "Find (key /)"), search, el("button", { onclick: find }, "Next match"),
       move("First", () => 0), move("Previous", () => from - size), move("Next", () => from + size), move("Last", () => total - size),
       el("label", {}, follow, " follow the end"), where), problem,
-    table("Timeline", ["#Step", "What", "Text", "Within the step", "#Took", "#In", "#Cached", "#Out", "#Cost", "Result"], body, { onkeydown: keys }));
+    table("Timeline", ["#Step", "What", "Text", "Within the step", "#Took (first piece)", "#In", "#Cached", "#Out", "#Cost", "Result"], body, { onkeydown: keys }));
 
   async function go(to, focus) {
     from = Math.max(0, Math.min(to, total - 1));
