@@ -201,8 +201,8 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	return interrupt, nil
 }
 
-// applyAnswer applies an answer to a call. A sub-agent gets it when it runs again; its rules also
-// apply to the outer conversation, whose policy judges each of its calls.
+// applyAnswer applies an answer to a call. A sub-agent gets the answer when it runs again. The rules of the answer also
+// apply to the outer conversation, whose policy judges each call of the sub-agent.
 func (r *run) applyAnswer(in Input) error {
 	call, want := answered(in)
 	if c, inner := r.st.outerCall(call); c != nil {

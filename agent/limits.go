@@ -83,7 +83,7 @@ func (r *run) spend(m *message.Message) {
 	r.addCost(cost)
 }
 
-// addCost counts a cost of this agent or of one that works for it.
+// addCost counts a cost of this agent or of a sub-agent.
 func (r *run) addCost(cost decide.Charge) {
 	r.dialog.usage.Add(cost.Usage)
 	r.st.Usage.Add(cost.Usage)

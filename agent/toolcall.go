@@ -243,10 +243,9 @@ func (r *run) start(c *openCall) (*flight, error) {
 	return &tc.flight, err
 }
 
-// admit judges c again if another call has ended since it was allowed, which may have made this one dangerous
-// by writing the file that it executes. It returns the tool that runs c; nil if c does not run. Begun is when it
-// began early, or zero. It saves that the call runs before it does: otherwise a crash would leave no trace of
-// what the call may have done.
+// admit returns the tool that runs c, or nil if c must not run. It judges c again if another call has ended since c was
+// allowed: that call may have written the file that c executes. begun is when c started early, or zero. admit saves the
+// start of c before c starts: otherwise a crash would leave no trace of what c may have done.
 func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	early := !begun.IsZero()
 	for !early && c.Judged != r.st.loop.Ended() { // more than once when Config.Approve edits it

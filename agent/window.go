@@ -168,8 +168,8 @@ func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) 
 	return r.store(ev)
 }
 
-// fitData replaces the oldest images and files when there are too many. Servers refuse requests with more
-// of them than they accept, however small they are.
+// fitData replaces the oldest images and files when there are too many: servers limit their number, whatever their
+// size.
 func (r *run) fitData(v *toolkit.View) error {
 	limit := r.cfg.Window.MaxData
 	n := r.gauge().Count(r.st.Messages).Data

@@ -37,8 +37,8 @@ func decode(data []byte, nested int) (Event, error) {
 	return ev, json.Unmarshal(data, ev)
 }
 
-// typeOf returns the type of an event. Where it follows the number, as in all that this package encodes, the rest is not
-// read, which may be long.
+// typeOf returns the type of an event. It does not parse the whole event, which may be long, if the type follows the
+// number, as in every event that this package encodes.
 func typeOf(data []byte) (string, error) {
 	rest, _ := bytes.CutPrefix(data, []byte(`{"seq":`))
 	if rest, ok := bytes.CutPrefix(bytes.TrimLeft(rest, "0123456789"), []byte(`,"type":"`)); ok {

@@ -247,9 +247,9 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// Elicitation is a question that a call asked while it ran. It is emitted again, with an Action, when it is
-// answered. agent.Config.Elicit answers it; the values of a form are in no event. Message is plain text from
-// the server; a question without a Server is the agent's own.
+// Elicitation is a question that a running call asks the user; see agent.Config.Elicit. It is emitted again, with an
+// Action, when it is answered; the values of a form are in no event. Message is plain text from the server; a question
+// without a Server is the agent's own.
 type Elicitation struct {
 	Header
 	Call     string          `json:"call,omitempty"` // empty if it could be one of several calls

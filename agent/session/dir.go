@@ -201,8 +201,8 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	return in, nil
 }
 
-// isOpen reports whether a writer has the session open. A lock can only be seen by trying to
-// take it; a writer that opens the session at that moment retries.
+// isOpen reports whether a writer has the session open. The only way to see a lock is to try to take it; a writer that
+// opens the session at that moment retries.
 func (d *dir) isOpen(id string) (bool, error) {
 	f, err := d.openRegular(id + suffix)
 	if err != nil {

@@ -215,7 +215,7 @@ func (w *dirWatch) yield(seq int64, events []Event, yield func(Event) bool) erro
 	return nil
 }
 
-// open opens the file when it has its header. Until then a writer may rewrite it.
+// open opens the file once it has a complete header. Before that, a writer may rewrite the file.
 func (w *dirWatch) open() error {
 	if w.file != nil {
 		return nil

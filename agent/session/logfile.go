@@ -55,8 +55,8 @@ func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 	return append(append(buf, body...), '\n'), nil
 }
 
-// parseLine parses a line of the given kind, without its end, into v. intact reports whether the line is of that
-// kind and has the right checksum; then an error means that this program does not understand it.
+// parseLine parses a line of the given kind, without its newline, into v. intact reports whether the line is of that
+// kind and has the right checksum. An error for an intact line means that this program does not understand the line.
 func parseLine(line []byte, kind string, v any) (intact bool, err error) {
 	n := len(linePrefix(kind, nil))
 	if len(line) < n || string(line[:n]) != linePrefix(kind, line[n:]) {

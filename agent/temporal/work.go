@@ -48,9 +48,9 @@ func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	return nil
 }
 
-// pollers is the number of concurrent polls for workflow tasks. The default of 2 is less than the number of partitions
-// of a task queue, so tasks could wait although workers are idle. Activities keep the default: most are started by the
-// worker that schedules them, and each poll of a worker that dies can delay a task by a heartbeat.
+// pollers is the number of concurrent polls for workflow tasks. The default, 2, is less than the number of partitions of
+// a task queue, so tasks could wait although workers are idle. For activities the default is enough, because most are
+// started by the worker that schedules them; and when a worker dies, each of its polls can delay a task by a heartbeat.
 const pollers = 8
 
 // interrupt sends an interrupt to a session.

@@ -116,9 +116,9 @@ func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record
 	})
 }
 
-// insertRecord stores a record with its events and the inputs that it consumes. If the claim was
-// lost, another record is the last one or an input does not wait, fence has no row, and the
-// NOT NULL constraint of record.num fails the whole transaction.
+// insertRecord stores a record with its events and the inputs that it consumes. If the claim was lost, another record is
+// the last one, or an input does not wait, then fence has no row, and the NOT NULL constraint of record.num fails the
+// whole transaction.
 const insertRecord = `WITH fence AS (
 	UPDATE session SET seq = $2, whole = CASE WHEN $4 THEN $2 ELSE whole END, event = $5, status = $6, labels = $7,
 		inputs = inputs - cardinality($8::text[]), updated = greatest(clock_timestamp(), updated + interval '1 microsecond')

@@ -69,8 +69,8 @@ type Options struct {
 	// tables, and the database may be a standby.
 	ReadOnly bool
 
-	// Claim is how long after its death a process keeps the sessions that it had open; 0
-	// means 15 s. Less than 100 ms is an error.
+	// Claim is the time for which a process that has died still has its open sessions; 0 means 15 s. Less than 100 ms is
+	// an error.
 	Claim time.Duration
 
 	// Wait is how long an operation waits for a database that cannot be reached; 0 means

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// Save returns save for a process that kills itself after its nth call, or before it if n is negative;
-// never if n is 0.
+// Save returns a function that calls save and kills the process after the nth call, or before the -nth call if n is
+// negative; never if n is 0.
 func Save(n int, save func(context.Context, *agent.State) error) func(context.Context, *agent.State) error {
 	saves := 0
 	return func(ctx context.Context, st *agent.State) error {
