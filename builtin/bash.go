@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -242,8 +241,8 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 
 // Judge implements [tool.Judge].
 func (b *bash) Judge(c *permission.Call) {
-	call := &bashCall{bash: b, at: b.place(nil), outside: b.confined && outside(c.Input)}
-	call.command, call.readable = commandOf(c.Input)
+	call := &bashCall{bash: b, at: b.place(nil)}
+	call.command, call.outside, call.readable = readInput(c.Input)
 	a, _ := call.analyze(nil)
 	c.Checker, c.ReadOnly = call, a != nil && a.ReadOnly() == ""
 	c.Borrows = borrowedByBash
@@ -276,7 +275,7 @@ func (b *bashCall) Check(p *permission.Policy) (v permission.Verdict) {
 		profile = permission.ProfileRead
 	}
 	// Mode bypass does not ask, so the command stays in the sandbox.
-	if b.outside && (p == nil || p.Mode != permission.ModeBypass) {
+	if b.confined && b.outside && (p == nil || p.Mode != permission.ModeBypass) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
@@ -298,17 +297,6 @@ func leave(v permission.Verdict) permission.Verdict {
 		why += "; " + v.Reason
 	}
 	return safetyAsk(why)
-}
-
-// outside reports whether the input requests to leave the sandbox.
-func outside(input []byte) bool {
-	if !bytes.Contains(input, []byte(outsideField)) {
-		return false
-	}
-	var in struct {
-		Outside bool `json:"outside_sandbox"`
-	}
-	return json.Unmarshal(input, &in) == nil && in.Outside
 }
 
 const outsideField = "outside_sandbox"

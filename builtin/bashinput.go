@@ -3,50 +3,55 @@ package builtin
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
-// commandOf returns the command in a call's arguments, whatever their other members are: the tool accepts numbers
-// in more forms than encoding/json does, such as 1e3.
-func commandOf(input []byte) (string, bool) {
-	if command, ok := plainCommand(input); ok {
-		return string(command), true
+// readInput returns the command in a call's arguments, and whether they request to leave the sandbox, in plain letters,
+// whatever their other members are: the tool accepts numbers in more forms than encoding/json does, such as 1e3.
+func readInput(input []byte) (command string, outside, ok bool) {
+	if command, ok = plainCommand(input); ok {
+		return command, false, true
 	}
-	var in struct{ Command string }
+	var in struct {
+		Command string
+		Outside bool `json:"outside_sandbox"`
+	}
 	err := json.Unmarshal(input, &in)
-	return in.Command, err == nil
+	return in.Command, in.Outside && bytes.Contains(input, []byte(outsideField)), err == nil
 }
 
-// plainCommand reads arguments in the usual form: only bashIn's fields, of their usual types, without escapes. For any
-// other form it returns false. Its result equals that of encoding/json, which FuzzPlainCommand checks. Every permission
-// decision about a command begins here, and costs a sixth more without it.
-func plainCommand(input []byte) (command []byte, ok bool) {
+// plainCommand reads arguments in the usual form: only bashIn's fields, of their usual types. For any other form it
+// returns false. Its result equals that of encoding/json, which FuzzPlainCommand checks. Every permission decision
+// about a command begins here, and costs a sixth more without it.
+func plainCommand(input []byte) (command string, ok bool) {
 	c := inputCursor{rest: input}
 	if !c.take("{") {
-		return nil, false
+		return "", false
 	}
 	for {
 		switch {
 		case c.take(`"command"`):
 			if command, ok = c.member(); !ok {
-				return nil, false
+				return "", false
 			}
 		case c.take(`"description"`):
 			if _, ok = c.member(); !ok {
-				return nil, false
+				return "", false
 			}
 		case c.take(`"timeout"`):
 			if !c.take(":") || !c.number() {
-				return nil, false
+				return "", false
 			}
 		default:
-			return nil, false
+			return "", false
 		}
 		if c.take("}") {
 			return command, len(c.skip()) == 0
 		}
 		if !c.take(",") {
-			return nil, false
+			return "", false
 		}
 	}
 }
@@ -78,23 +83,35 @@ func (c *inputCursor) number() bool {
 	return n > 0 && n < 10 && (digits[0] != '0' || n == 1)
 }
 
-// member returns the string that is the value of a name.
-func (c *inputCursor) member() ([]byte, bool) {
+// member returns the string that is the value of a name. Of the escapes it reads those that JSON and Go share.
+func (c *inputCursor) member() (string, bool) {
 	if !c.take(":") || !c.take(`"`) {
-		return nil, false
+		return "", false
 	}
-	ascii := true
-	for i := range len(c.rest) {
+	ascii, escaped := true, false
+	for i := 0; i < len(c.rest); i++ {
 		switch b := c.rest[i]; {
 		case b == '"':
 			text := c.rest[:i]
 			c.rest = c.rest[i+1:]
-			return text, ascii || utf8.Valid(text)
-		case b == '\\' || b < ' ':
-			return nil, false
+			if !ascii && !utf8.Valid(text) {
+				return "", false
+			}
+			if escaped {
+				unquoted, err := strconv.Unquote(`"` + string(text) + `"`)
+				return unquoted, err == nil
+			}
+			return string(text), true
+		case b == '\\':
+			if i++; i == len(c.rest) || strings.IndexByte(`"\bfnrtu`, c.rest[i]) < 0 {
+				return "", false
+			}
+			escaped = true
+		case b < ' ':
+			return "", false
 		case b >= utf8.RuneSelf:
 			ascii = false
 		}
 	}
-	return nil, false
+	return "", false
 }

@@ -61,7 +61,8 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		return d
 	}
 	d.Confined = e.verdict.Confined
-	d.Judgement = e.verdict.judgement(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
+	d.Judgement = e.verdict.Found
+	d.Judgement.complete(p, c, d.Behavior == Ask || d.Rule != nil)
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
 	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
 		d.Suggest = c.suggest(p)

@@ -92,15 +92,10 @@ func (j *Judgement) IsZero() bool {
 	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0 && len(j.Keep) == 0
 }
 
-func (j Judgement) sealed(c *Call) Judgement {
-	j.seal = j.digest(c.Tool, c.Input)
-	return j
-}
-
 // digest is the digest of j and the call. Each text is preceded by its length, so that no two calls have the same
 // encoding.
 func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
-	var buf [512]byte // enough for most calls
+	var buf [256]byte // enough for most calls
 	b := appendText(buf[:0], tool)
 	b = binary.AppendUvarint(b, uint64(len(input)))
 	b = append(b, input...)
@@ -137,21 +132,21 @@ func appendFlag(b []byte, set bool) []byte {
 // Judge returns the Judgement that [Decide] would return, whatever its decision: for a host that allows a call on
 // its own authority.
 func Judge(p *Policy, c *Call) Judgement {
-	verdict := c.check(p)
-	return verdict.judgement(p, true).sealed(c)
+	j := c.check(p).Found
+	j.complete(p, c, true)
+	return j
 }
 
-// judgement returns the tool's Found, with Network set if the call gets network access. granted says that a user, or a
-// user's rule, allows exactly this call.
-func (v *Verdict) judgement(p *Policy, granted bool) Judgement {
-	j := v.Found
+// complete sets Network of the tool's Found if the call gets network access, and seals it. granted says that a user, or
+// a user's rule, allows exactly this call.
+func (j *Judgement) complete(p *Policy, c *Call, granted bool) {
 	switch rule := networkRule(p); {
 	case rule == Deny:
 		j.Network = false
 	case j.Profile == ProfileWork:
 		j.Network = rule == Allow || j.Network && granted
 	}
-	return j
+	j.seal = j.digest(c.Tool, c.Input)
 }
 
 // networkTool is the name, in place of a tool's, in rules about the network of confined calls.
@@ -191,7 +186,7 @@ func Stricter(c *Call, a, b Decision) Decision {
 	a.Judgement.Keep = union(a.Judgement.Keep, b.Judgement.Keep)
 	a.Judgement.Profile = narrower(a.Judgement.Profile, b.Judgement.Profile)
 	a.Judgement.Network = a.Judgement.Network && b.Judgement.Network
-	a.Judgement = a.Judgement.sealed(c)
+	a.Judgement.seal = a.Judgement.digest(c.Tool, c.Input)
 	return a
 }
 
