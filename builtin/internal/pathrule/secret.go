@@ -193,15 +193,15 @@ func findOwnDir() string {
 	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
 }
 
-// copyEnds are the ends of the names of copies.
-var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup", ".bk", ".copy", ".tmp", ".gz", ".xz", ".bz2", ".zst"}
+// copyKinds are the extensions of the names of copies.
+var copyKinds = []string{".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup", ".bk", ".copy", ".tmp", ".gz", ".xz", ".bz2", ".zst"}
 
 // secretBase reports whether a file, or the one that it is a copy of, is a secret in any directory. Editors put a dot
 // before the name of a copy, or "#" around it.
 func secretBase(base string) bool {
 	whole := base
-	for _, end := range copyEnds {
-		base = strings.TrimSuffix(base, end)
+	for strings.HasSuffix(base, "~") || slices.Contains(copyKinds, path.Ext(base)) {
+		base = base[:strings.LastIndexAny(base, ".~")]
 	}
 	base = strings.Trim(base, "#")
 	return secretOriginal(base) || base != whole && strings.HasPrefix(base, ".") && secretOriginal(base[1:])

@@ -43,7 +43,7 @@ func tree(names ...string) Place {
 func TestSecretNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"/w/.env": true, "/w/.env.example": false, "/w/.env.local": true, "/w/.envx": false, "/w/.env-prod": true, "/w/.env_x": true, "/w/prod.env": true, "/w/example.env": false,
-		"/w/id_rsa": true, "/w/ID_RSA": true, "/w/id_rsa.bak": true, "/w/id_rsa~": true, "/w/.netrc.old": true, "/w/.git-credentials.bak": true, "/w/.netrc~": true, "/w/.zshrc.old": false, "/w/id_rsa.txt": false,
+		"/w/id_rsa": true, "/w/ID_RSA": true, "/w/id_rsa.bak": true, "/w/id_rsa~": true, "/w/id_rsa~.bak": true, "/w/.netrc.old": true, "/w/.git-credentials.bak": true, "/w/.netrc~": true, "/w/.zshrc.old": false, "/w/id_rsa.txt": false,
 		"/w/tls.key": true, "/w/.key": false, "/w/a.keys": false, "/w/ssh_host_rsa_key": true, "/w/ssh_host_rsa": false, "/w/rsa_key": false,
 		"/w/deploy_rsa": true, "/w/deploy_rsa.pub": false, "/w/ec2.pem": true, "/w/cert.pem": false, "/w/fullchain.pem": false, "/w/ca-bundle.pem": false, "/w/public.pem": false, "/w/root.crt": false, "/w/rootCA-key.pem": true, "/w/cert_priv.pem": true,
 		"/dev/sda": true, "/dev/nvme0n1p1": true, "/dev/mapper/root": true, "/dev/disk/by-id/x": true, "/dev/input/event0": true, "/dev/null": false, "/dev/urandom": false, "/dev/fd/3": false, "/dev/shm/x": false, "/dev": false,
