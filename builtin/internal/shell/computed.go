@@ -11,8 +11,8 @@ import (
 
 // The functions of this file find the secrets among the names that a word may expand to.
 
-// among returns which secret is in the spots of a word, or "".
-func (w *walker) among(c *command, op *arg) string {
+// secretAmong returns which secret a word may name, or "".
+func (w *walker) secretAmong(c *command, op *arg) string {
 	if own := ownPlace(op.text); own != op.text {
 		there := *op
 		switch there.text = own; strings.Count(own, hole) {
@@ -32,7 +32,7 @@ func (w *walker) among(c *command, op *arg) string {
 	if name := r.inUnknownDir(c); name != "" && !visited {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
 	}
-	if name := r.far(&w.at, visited); name != "" {
+	if name := r.secretElsewhere(&w.at, visited); name != "" {
 		return name + " may be that of a secret in some directory"
 	}
 	tree := c.recursive()
@@ -44,17 +44,17 @@ func (w *walker) among(c *command, op *arg) string {
 			}
 		}
 		for _, glob := range c.globs(&word) {
-			if why := cmp.Or(pathrule.SecretName(glob), w.factResult(fact{dir: path.Dir(glob), tree: true, hidden: true, bases: []string{path.Base(glob)}})); !word.wild && why != "" {
-				return why
-			}
-			if why := pathrule.SecretName(glob); why != "" {
-				return why
-			}
-			if why := pathrule.SecretGlob(glob); word.wild && why != "" {
-				return why
-			}
-			if dir, base := path.Split(glob); word.wild {
+			why := pathrule.SecretName(glob)
+			switch dir, base := path.Split(glob); {
+			case why != "":
+			case word.wild:
+				why = pathrule.SecretGlob(glob)
 				r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: base[0] == '.'})
+			default:
+				why = w.factResult(fact{dir: path.Clean(dir), tree: true, hidden: true, bases: []string{base}})
+			}
+			if why != "" {
+				return why
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func (r *reach) inUnknownDir(c *command) string {
 		}
 	}
 	for _, s := range r.spots {
-		for _, base := range s.bases { // if there are none, see far
+		for _, base := range s.bases { // if there are none, see secretElsewhere
 			if s.dir == "" && pathrule.MayBeKept(base) {
 				return base
 			}
@@ -125,9 +125,9 @@ func (r *reach) inUnknownDir(c *command) string {
 	return ""
 }
 
-// far returns a name in an unknown directory, or in some directory below the user's home, that may be a secret's,
+// secretElsewhere returns a name in an unknown directory, or in some directory below the user's home, that may be a secret's,
 // or "". A name of which nothing is known may be, unless visited says that find or fd finds it.
-func (r *reach) far(at *pathrule.Place, visited bool) string {
+func (r *reach) secretElsewhere(at *pathrule.Place, visited bool) string {
 	for _, s := range r.spots {
 		fixed, _ := pathrule.Fixed(s.dir)
 		home := s.dir != "" && s.deep && at.Home != "" && pathrule.Below(at.Home, fixed)

@@ -180,7 +180,7 @@ func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (i
 	if !v.known && !v.field && !s.dyn {
 		return 0, "the value of " + name + " may be several words"
 	}
-	// In another version of the program the option may take no value, and this word may be an option with an effect.
+	// In another version of the program the option may take no value, so that this word is an option.
 	if o.role.kind != 't' && !s.any && looksLikeOption(v.prefix()) {
 		return 0, "the value of " + name + " looks like an option"
 	}

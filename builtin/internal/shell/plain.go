@@ -75,7 +75,7 @@ const (
 
 // meaning contains the meaning of every byte. Strange are "$" and "`", which expand, "#", which may begin a
 // comment, "[", which may index, the end of the line, and parentheses, which change the meaning of "*", "?",
-// "+", "@" and "!". The meaning of "=", "{" and "}" depends on the position: see simple and descriptor.
+// "+", "@" and "!". The meaning of "=", "{" and "}" depends on the position: see simple and command.
 var meaning = func() (m [256]uint8) {
 	for c := range m {
 		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||

@@ -278,7 +278,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 		for k := 0; k < len(c.reads) && why == ""; k++ {
 			op := &c.reads[k].arg
 			if op.open() || c.inUnknownDir(op) {
-				why = w.among(c, op)
+				why = w.secretAmong(c, op)
 			}
 		}
 		if r := c.revealsTracked(&w.at); r.content {

@@ -235,15 +235,16 @@ func (c *command) touched() []string {
 
 // Environ returns base, a list like os.Environ, adapted to running analysed commands: pagers and editors are
 // disabled, and variables that make programs load or run something are removed.
-func Environ(base []string) []string { return append(fit(base), gitSettings(settings)...) }
+func Environ(base []string) []string { return append(safeEnviron(base), gitSettings(settings)...) }
 
-func fit(base []string) []string {
+// safeEnviron returns base with pagers and editors disabled, and without the variables that are unsafe.
+func safeEnviron(base []string) []string {
 	var out []string
 	for _, kv := range base {
 		switch name, value, _ := strings.Cut(kv, "="); {
 		case name == "PATH":
 			out = append(out, "PATH="+absolutePath(value))
-		case !unfit(name):
+		case !unsafeInEnviron(name):
 			out = append(out, kv)
 		}
 	}
@@ -262,7 +263,7 @@ func (a *Analysis) Environ(base []string) []string {
 
 // ReadingEnviron is Environ for a command that was judged to be read-only, even if this analysis does not prove it.
 func (a *Analysis) ReadingEnviron(base []string) []string {
-	out := fit(base)
+	out := safeEnviron(base)
 	// The go command fetches modules with git, as noted in its table.
 	if !slices.ContainsFunc(a.cmds, func(c command) bool { return c.name == "go" }) {
 		out = append(out, "GIT_ALLOW_PROTOCOL=none")
@@ -302,10 +303,10 @@ func absolutePath(list string) string {
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// unfit reports whether a variable may make a read-only command run or write something, or is set by Environ.
+// unsafeInEnviron reports whether a variable may make a read-only command run or write something, or is set by Environ.
 // Of the prefixes, LD_ and DYLD_ load libraries into every program, GCONV_ into iconv, BASH_FUNC_ defines
 // functions that replace commands, GIT_TRACE writes files, and LESSOPEN in LESS runs a program.
-func unfit(name string) bool {
+func unsafeInEnviron(name string) bool {
 	for _, head := range []string{"LD_", "DYLD_", "BASH_FUNC_", "GIT_TRACE", "GIT_CONFIG", "GCONV_", "LESS"} {
 		if strings.HasPrefix(name, head) {
 			return true

@@ -43,7 +43,7 @@ func (a *arg) option() bool {
 // open reports whether the argument may be unknown names.
 func (a *arg) open() bool { return a.from >= firstOrigin || strings.Contains(a.text, hole) }
 
-// unsafePrefix returns the text before the first hole.
+// prefix returns the text before the first hole or wildcard.
 func (a *arg) prefix() string {
 	if a.known && !a.wild {
 		return a.text
@@ -234,8 +234,7 @@ func (w *walker) word(word *syntax.Word) arg {
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
 		a.local = true
 	}
-	// What an expansion cannot begin with holds for a word that begins with it only if no other text may come first,
-	// as the expansion may be empty.
+	// The expansion at the beginning may be empty. Then the word begins with the text after it.
 	if rest, ok := strings.CutPrefix(a.text, hole); ok && rest != "" {
 		a.lead = a.lead && rest[0] != '-' && rest[0] != hole[0]
 		a.local = a.local && rest[0] != '/' && rest[0] != hole[0]

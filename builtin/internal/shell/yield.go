@@ -185,7 +185,7 @@ func classIf(ok bool) class {
 }
 
 // onlySafeSplits reports whether none of the words that an unquoted part of a word may expand to
-// begins with a dash, so that what is known of the first word's beginning holds for all.
+// begins with a dash.
 func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
 	for _, part := range parts {
 		switch p := part.(type) {
