@@ -28,7 +28,7 @@ type passing struct {
 }
 
 // isForwarded reports whether the request is from another replica. admit has checked the header.
-func isForwarded(r *http.Request) bool { return r.Header.Get(replica.Header) != "" }
+func isForwarded(r *http.Request) bool { return r.Header[replica.Header] != nil }
 
 // errLost is the error of a request that was forwarded to a replica that has died.
 var errLost = rpc.Errorf(mcp.INTERNAL_ERROR, "the replica that handled the request has ended; the request may have had effects, so repeat it only if it may run twice")
@@ -61,6 +61,7 @@ func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(kind.ctx, cancel)()
+	defer context.AfterFunc(p.members.Alive(id), cancel)() // a process that stands still keeps its connections open
 	err := p.forward.Forward(ctx, w, r, id, to, lost)
 	failure := errLost
 	switch {

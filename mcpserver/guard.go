@@ -17,10 +17,9 @@ import (
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, with *http.Request, ok bool) {
 	open := len(s.cat.auth) == 0
 	who, r, refusal := s.authenticate(r)
-	forwarded := false                       // the replica that forwarded it has checked the host and the origin
-	if s.replicas != nil && refusal == nil { // a client without a valid credential must not cause reads of the store
-		var err error
-		if forwarded, err = s.replicas.forward.Forwarded(r); err != nil {
+	forwarded := s.replicas != nil && isForwarded(r) // the replica that forwarded it has checked the host and the origin
+	if forwarded && refusal == nil {                 // a client without a valid credential must not cause reads of the store
+		if err := s.replicas.forward.Check(r); err != nil {
 			status := http.StatusForbidden
 			if err == replica.ErrUnavailable || err == replica.ErrNotHere { // the other replica tries again
 				status = http.StatusMisdirectedRequest

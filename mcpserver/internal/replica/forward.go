@@ -55,27 +55,23 @@ func NewForwarder(id string, keys *Keys, write time.Duration) *Forwarder {
 // Close closes idle connections.
 func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
 
-// Forwarded reports whether another replica has forwarded the request to this one. A header that no replica has
-// made, that is for another replica, or that was used before is an error.
-func (f *Forwarder) Forwarded(r *http.Request) (bool, error) {
+// Check checks the pass of a request: a replica has made it for this one, and it was not used before.
+func (f *Forwarder) Check(r *http.Request) error {
 	sealed := r.Header.Values(Header)
-	if len(sealed) == 0 {
-		return false, nil
-	}
 	var p pass
 	if err := f.keys.Open(r.Context(), passPurpose, sealed[0], &p); err != nil {
-		return false, err
+		return err
 	}
 	switch {
 	case len(sealed) > 1 || time.Now().After(time.Unix(p.Expires, 0)):
-		return false, errors.New("it is too old, or one of several")
+		return errors.New("it is too old, or one of several")
 	case p.To != f.id: // an earlier process with this replica's URL
-		return false, ErrNotHere
+		return ErrNotHere
 	}
 	if isNew, _ := f.used.Swap(r.Context(), p.Nonce, nil, []byte("used"), 2*passTTL); !isNew {
-		return false, errors.New("it was used before")
+		return errors.New("it was used before")
 	}
-	return true, nil
+	return nil
 }
 
 // Reasons why a request was not forwarded. After any other error it may have been handled.

@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,13 +35,16 @@ type key struct {
 // Keys seals values that only replicas can open. The keys are in the Store, and a new one is made every day.
 type Keys struct {
 	store Store
-
-	mu   sync.Mutex
-	keys []key // newest first
+	read  *sharedRead
+	keys  atomic.Pointer[[]key] // newest first; changed during a read
 }
 
 // NewKeys returns the keys in a store.
-func NewKeys(store Store) *Keys { return &Keys{store: store} }
+func NewKeys(store Store) *Keys {
+	k := &Keys{store: store, read: newSharedRead()}
+	k.keys.Store(new([]key))
+	return k
+}
 
 // errSealed does not say why a seal is invalid, because that would help only a forger.
 var errSealed = errors.New("its seal is invalid or too old")
@@ -87,56 +90,62 @@ func (k *key) aead() cipher.AEAD {
 	panic(err) // load has checked the size of the key
 }
 
-// newest returns the key to seal with. It makes a new key if the last one is too old.
+// newest returns the key to seal with.
 func (k *Keys) newest(ctx context.Context) (key, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	due := func() bool {
-		return len(k.keys) == 0 || time.Since(time.Unix(k.keys[0].Made, 0)) > rotateAfter
-	}
-	for due() {
-		old, err := k.load(ctx)
-		if err != nil {
-			return key{}, err
+	for {
+		if keys := *k.keys.Load(); len(keys) > 0 && time.Since(time.Unix(keys[0].Made, 0)) <= rotateAfter {
+			return keys[0], nil
 		}
-		if !due() { // another replica has made a key
-			break
-		}
-		secret := make([]byte, keySize+idSize)
-		_, _ = rand.Read(secret) // never fails
-		keys := append([]key{{secret[:keySize], secret[keySize:], time.Now().Unix()}}, k.keys...)
-		raw, err := json.Marshal(keys[:min(len(keys), keptKeys)])
-		if err != nil {
-			return key{}, err
-		}
-		if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil {
-			return key{}, Unavailable(ctx, err)
-		}
-		if _, err := k.load(ctx); err != nil { // this key, or that of another replica which was faster
+		if err := k.read.do(ctx, k.rotate); err != nil {
 			return key{}, err
 		}
 	}
-	return k.keys[0], nil
+}
+
+// rotate makes a new key if the last one is too old, unless another replica does so first.
+func (k *Keys) rotate(ctx context.Context) error {
+	old, err := k.load(ctx)
+	if err != nil {
+		return err
+	}
+	keys := *k.keys.Load()
+	if len(keys) > 0 && time.Since(time.Unix(keys[0].Made, 0)) <= rotateAfter {
+		return nil
+	}
+	secret := make([]byte, keySize+idSize)
+	_, _ = rand.Read(secret) // never fails
+	keys = append([]key{{secret[:keySize], secret[keySize:], time.Now().Unix()}}, keys...)
+	raw, err := json.Marshal(keys[:min(len(keys), keptKeys)])
+	if err != nil {
+		return err
+	}
+	if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil {
+		return Unavailable(ctx, err)
+	}
+	_, err = k.load(ctx) // this key, or that of the other replica
+	return err
 }
 
 // named returns the key with the id. It reads the store if the key is unknown, because another replica may have
 // made it.
 func (k *Keys) named(ctx context.Context, id []byte) (key, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	find := func() int { return slices.IndexFunc(k.keys, func(o key) bool { return string(o.ID) == string(id) }) }
-	if find() < 0 {
-		if _, err := k.load(ctx); err != nil {
-			return key{}, err
+	find := func() (key, error) {
+		keys := *k.keys.Load()
+		if i := slices.IndexFunc(keys, func(o key) bool { return string(o.ID) == string(id) }); i >= 0 {
+			return keys[i], nil
 		}
+		return key{}, errSealed
 	}
-	if i := find(); i >= 0 {
-		return k.keys[i], nil
+	if found, err := find(); err == nil {
+		return found, nil
 	}
-	return key{}, errSealed
+	if err := k.read.do(ctx, func(ctx context.Context) error { _, err := k.load(ctx); return err }); err != nil {
+		return key{}, err
+	}
+	return find()
 }
 
-// load reads the keys, and returns them as stored. The caller holds k.mu.
+// load reads the keys, and returns them as stored.
 func (k *Keys) load(ctx context.Context) ([]byte, error) {
 	raw, err := k.store.Get(ctx, keysName)
 	if err != nil {
@@ -153,6 +162,6 @@ func (k *Keys) load(ctx context.Context) ([]byte, error) {
 			return nil, errors.New("the stored keys of the replicas have the format of another version; run the same version in all replicas")
 		}
 	}
-	k.keys = keys
+	k.keys.Store(&keys)
 	return raw, nil
 }

@@ -36,10 +36,13 @@ type Members struct {
 	ID      string
 	store   Store
 	url     string
-	removed func() // called if another replica has removed this one although it is alive; it must not use the Members
+	removed func() // called if another replica has removed this one although it is alive
+	read    *sharedRead
 
-	mu       sync.Mutex
+	changing sync.Mutex // held during an attempt to change the list
+	mu       sync.Mutex // never held during a request to the store
 	all      map[string]member
+	alive    map[string]life // of replicas that Alive was called for
 	seen     map[string]beat
 	draining bool
 	joined   bool
@@ -52,9 +55,15 @@ type beat struct {
 	at    time.Time
 }
 
+// A life is a context that ends when a replica has died.
+type life struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
 // Join adds a replica to the list. The replica stays in the list until Leave, as long as Run runs.
 func Join(ctx context.Context, id, url string, store Store, removed func()) (*Members, error) {
-	m := &Members{ID: id, store: store, url: url, removed: removed, seen: map[string]beat{}}
+	m := &Members{ID: id, store: store, url: url, removed: removed, read: newSharedRead(), alive: map[string]life{}, seen: map[string]beat{}}
 	return m, m.Beat(ctx)
 }
 
@@ -76,17 +85,15 @@ func (m *Members) Run(ctx context.Context) {
 
 // Leave removes the replica from the list.
 func (m *Members) Leave(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.joined = false
-	return m.change(ctx, func(all map[string]member) { delete(all, m.ID) })
+	return m.change(ctx, func(all map[string]member) {
+		m.joined = false
+		delete(all, m.ID)
+	})
 }
 
 // Beat stores a heartbeat and reads the list. It removes the replicas in dead, and those
 // without a recent heartbeat.
 func (m *Members) Beat(ctx context.Context, dead ...string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	removed := false
 	err := m.change(ctx, func(all map[string]member) {
 		own, known := all[m.ID]
@@ -104,13 +111,18 @@ func (m *Members) Beat(ctx context.Context, dead ...string) error {
 		slog.ErrorContext(ctx, "the other replicas could not reach this one and have taken over its sessions", "url", m.url)
 		m.removed()
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.joined, m.last = true, time.Now()
 	maps.DeleteFunc(m.seen, func(id string, _ beat) bool { _, ok := m.all[id]; return !ok })
+	maps.DeleteFunc(m.alive, func(id string, _ life) bool { _, ok := m.all[id]; return !ok })
 	return nil
 }
 
-// change changes the list in the store. The caller holds m.mu, which is not held between two attempts.
+// change changes the list in the store, and reads it. It calls do with m.mu held.
 func (m *Members) change(ctx context.Context, do func(all map[string]member)) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
 	for range maxTries {
 		raw, err := m.store.Get(ctx, membersName)
 		if err != nil {
@@ -122,7 +134,9 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 				return fmt.Errorf("read the list of replicas: %w", err)
 			}
 		}
+		m.mu.Lock()
 		do(all)
+		m.mu.Unlock()
 		changed, err := json.Marshal(all)
 		if err != nil {
 			return err
@@ -131,11 +145,21 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 		if !ok {
 			ok, err = m.store.Swap(ctx, membersName, raw, changed, membersTTL)
 		}
-		if ok || err != nil {
-			m.all = all
+		if err != nil {
 			return err
 		}
-		pause(&m.mu)
+		if ok {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for id, o := range m.all { // one that was drained closes its connections when it has answered
+				if _, found := all[id]; !found && !o.Draining && m.alive[id].end != nil {
+					m.alive[id].end()
+				}
+			}
+			m.all = all
+			return nil
+		}
+		pause(&m.changing)
 	}
 	return fmt.Errorf("the list of replicas could not be changed in %d attempts, because other replicas changed it at the same time", maxTries)
 }
@@ -186,12 +210,28 @@ func (m *Members) URL(ctx context.Context, id string) (string, error) {
 	if ok {
 		return known.URL, nil
 	}
-	if err := m.Beat(ctx); err != nil { // the replica may be new
+	err := m.read.do(ctx, func(ctx context.Context) error { return m.change(ctx, func(map[string]member) {}) }) // the replica may be new
+	if err != nil {
 		return "", Unavailable(ctx, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.all[id].URL, nil
+}
+
+// Alive returns a context that ends when the replica has died.
+func (m *Members) Alive(id string) context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, ok := m.alive[id]
+	if !ok {
+		l.ctx, l.end = context.WithCancel(context.Background())
+		m.alive[id] = l
+	}
+	if _, ok := m.all[id]; !ok {
+		l.end()
+	}
+	return l.ctx
 }
 
 // Other returns another replica that is not draining; empty if there is none.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,7 +330,7 @@ func TestForward(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 		got, body = r, string(data)
-		_, accepted = there.Forwarded(r)
+		accepted = there.Check(r)
 		if r.URL.Query().Has("missing") {
 			w.WriteHeader(http.StatusMisdirectedRequest)
 		}
@@ -365,8 +367,8 @@ func TestForward(t *testing.T) {
 	} {
 		again := got.Clone(t.Context())
 		row.change(again.Header)
-		if ok, err := row.at.Forwarded(again); ok || err == nil {
-			t.Errorf("a pass that is %s: %v %v", why, ok, err)
+		if err := row.at.Check(again); err == nil {
+			t.Errorf("a pass that is %s is accepted", why)
 		}
 	}
 	for why, row := range map[string]struct {
@@ -417,6 +419,89 @@ func (*refusing) Swap(context.Context, string, []byte, []byte, time.Duration) (b
 	return false, nil
 }
 
+// A slow Store takes a second for everything.
+type slow struct {
+	Memory
+	gets, swaps atomic.Int64
+}
+
+func (s *slow) Get(ctx context.Context, key string) ([]byte, error) {
+	s.gets.Add(1)
+	time.Sleep(time.Second)
+	return s.Memory.Get(ctx, key)
+}
+
+func (s *slow) Swap(ctx context.Context, key string, old, new []byte, ttl time.Duration) (bool, error) {
+	s.swaps.Add(1)
+	time.Sleep(time.Second)
+	return s.Memory.Swap(ctx, key, old, new, ttl)
+}
+
+// TestUnknown lets many clients name keys and replicas that do not exist, while the store is slow. That delays no one who needs
+// what is known, and causes few requests to the store.
+func TestUnknown(t *testing.T) {
+	forged := base64.RawURLEncoding.EncodeToString(make([]byte, 100))
+	for name, start := range map[string]func(t *testing.T, store *slow) (unknown, known func() error){
+		"a key": func(t *testing.T, store *slow) (unknown, known func() error) {
+			k := NewKeys(store)
+			own, err := k.Seal(t.Context(), "a", "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() error {
+					if err := k.Open(t.Context(), "a", forged, new(string)); err != errSealed {
+						return fmt.Errorf("a forged seal: %w", err)
+					}
+					return nil
+				}, func() error {
+					_, err := k.Seal(t.Context(), "a", "y")
+					return errors.Join(err, k.Open(t.Context(), "a", own, new(string)))
+				}
+		},
+		"a replica": func(t *testing.T, store *slow) (unknown, known func() error) {
+			m, err := Join(t.Context(), "a", "http://a", store, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() error {
+					if url, err := m.URL(t.Context(), "gone"); url != "" || err != nil {
+						return fmt.Errorf("an unknown replica: %q %w", url, err)
+					}
+					return nil
+				}, func() error {
+					if url, err := m.URL(t.Context(), "a"); url != "http://a" || err != nil || m.Draining() || m.Count() != 1 {
+						return fmt.Errorf("a known replica: %q %w", url, err)
+					}
+					return nil
+				}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(slow)
+			unknown, known := start(t, store)
+			store.gets.Store(0)
+			store.swaps.Store(0)
+			began := time.Now()
+			var work sync.WaitGroup
+			for range 500 {
+				work.Go(func() {
+					if err := unknown(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			if err := known(); err != nil || time.Since(began) > 0 {
+				t.Errorf("%s that is known: %v, after %v", name, err, time.Since(began))
+			}
+			work.Wait()
+			if gets, swaps := store.gets.Load(), store.swaps.Load(); gets > 2 || swaps > 0 || time.Since(began) > 2*time.Second {
+				t.Errorf("%s that is unknown: %d and %d requests to the store in %v", name, gets, swaps, time.Since(began))
+			}
+		})
+	}
+}
+
 // TestUnlocked checks that nothing is locked between two attempts to change a value, so that only one call is delayed.
 func TestUnlocked(t *testing.T) {
 	m := &Members{ID: "a", store: new(refusing), seen: map[string]beat{}}
@@ -426,7 +511,7 @@ func TestUnlocked(t *testing.T) {
 		mu *sync.Mutex
 		do func() error
 	}{
-		"the members": {&m.mu, func() error { return m.Beat(t.Context()) }},
+		"the members": {&m.changing, func() error { return m.Beat(t.Context()) }},
 		"a quota":     {&q.mu, func() error { return q.divide(t.Context()) }},
 		"a rate":      {&r.mu, func() error { _, err := r.Take(t.Context()); return err }},
 	} {

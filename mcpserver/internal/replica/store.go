@@ -19,6 +19,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -50,6 +51,27 @@ func pause(mu *sync.Mutex) {
 	mu.Unlock()
 	time.Sleep(rand.N(5 * time.Millisecond))
 	mu.Lock()
+}
+
+// A sharedRead is a read of the store that clients can cause by names that do not exist. Calls at the same time share one.
+type sharedRead struct {
+	busy  chan struct{} // buffers one element during a read
+	begun atomic.Int64  // how many reads have begun
+	err   error         // of the last one
+}
+
+func newSharedRead() *sharedRead { return &sharedRead{busy: make(chan struct{}, 1)} }
+
+// do reads, or waits for the end of a read that another call begins after this one. It returns the error of the read.
+func (s *sharedRead) do(ctx context.Context, read func(context.Context) error) error {
+	begun := s.begun.Load()
+	s.busy <- struct{}{}
+	defer func() { <-s.busy }()
+	if s.begun.Load() == begun {
+		s.begun.Add(1)
+		s.err = read(context.WithoutCancel(ctx)) // the others need it, too
+	}
+	return s.err
 }
 
 // Memory is a Store for replicas in one process. The zero Memory is empty.
