@@ -29,7 +29,9 @@ type Options struct {
 	Prefix   string
 	NoPrefix bool
 
-	// TrustReadOnly believes a tool's claim that it is read-only or idempotent; see Trust in the package's documentation.
+	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools. A read-only tool may run in parallel and
+	// without approval: in the modes default and dont-ask only with TrustReadOnly of the permission.Policy, too. Calls of
+	// either kind may be repeated after a crash. Otherwise the hints are ignored.
 	TrustReadOnly bool
 
 	// Pins, unless nil, withhold a tool that the server has changed after it was allowed. PinListed, unless nil,

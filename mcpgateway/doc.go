@@ -1,6 +1,8 @@
-// Package mcpgateway is one MCP server in front of many, so that a host sees a handful of tools instead of hundreds.
+// Package mcpgateway is one MCP server in front of many: in place of the definitions of all their tools a host sees a few
+// tools, with which its model opens groups of the others.
 //
-//	cfg, err := mcpgateway.Load("kitbag.json")
+//	cfg, err := mcpgateway.Load("kitbag.json") // the same mcpServers as in other hosts, and more
+//	cfg.Serve.Version = "1.0.0"
 //	g, err := mcpgateway.New(ctx, cfg)
 //	defer g.Close()
 //	err = g.Server.ServeStdio(ctx, os.Stdin, os.Stdout) // or:
@@ -85,8 +87,8 @@
 // gateway's hands: configure an audience, so that they are of no use elsewhere.
 //
 // With [UserLogin] a call of a user who has not logged in asks the user to visit a page of the gateway, which has the button
-// for the login. It first leads to the gateway's own issuer, and then to that of the server. The boundary is that tokens are
-// stored for the user who has logged in at the gateway's issuer in the same browser: the link is the same for all, so that
+// for the login. It first leads to the user's issuer, one of those of the gateway, and then to that of the server. The boundary is that tokens are
+// stored for the user who has logged in at that issuer in the same browser: the link is the same for all, so that
 // whoever sends it to another user gains nothing, and a redirect is accepted once, in the browser that began the login, with
 // PKCE and the issuer's name. The session of a client plays no part. Whoever has the browser of a user, its cookies or the
 // session at the issuer is that user. Stored tokens are encrypted, with user and server as additional data; whoever has the key

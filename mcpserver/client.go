@@ -24,7 +24,7 @@ type client struct {
 	tools   toolstate.State
 
 	ctx        context.Context // cancelled when the client has left
-	end        context.CancelFunc
+	cancel     context.CancelFunc
 	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if the server cannot know that
 
 	traffic
@@ -40,12 +40,12 @@ type state struct {
 	Scope   *toolkit.Scope  // the open groups; never replaced
 	Watched map[string]bool // the URIs of subscriptions; true if the client must be notified of an update
 
-	Version   string            // of the protocol, as negotiated; empty before initialize
-	Abilities abilities         // the client's
-	Level     mcp.LoggingLevel  // the least severe level of log messages that are sent; if empty, none are sent
-	Rules     []permission.Rule // that the user has accepted for the session
-	Tools     string            // digest of the list of tools that the client has; empty before it has requested one
-	Visible   visibleItems      // as of the last notification
+	Version      string            // of the protocol, as negotiated; empty before initialize
+	Capabilities capabilities      // the client's
+	Level        mcp.LoggingLevel  // the least severe level of log messages that are sent; if empty, none are sent
+	Rules        []permission.Rule // that the user has accepted for the session
+	Tools        string            // digest of the list of tools that the client has; empty before it has requested one
+	Visible      visibleItems      // as of the last notification
 }
 
 // An owner is all clients of a credential, or all clients without one. They share limits, so that one

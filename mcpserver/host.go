@@ -18,31 +18,31 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// abilities are the client's capabilities to answer requests.
-type abilities struct{ Form, URL, Sampling, Roots bool }
+// capabilities are the questions that a client has declared to answer.
+type capabilities struct{ Form, URL, Sampling, Roots bool }
 
-// abilitiesOf decodes the capabilities of a client. An empty elicitation capability means forms, the
+// capabilitiesOf decodes the capabilities of a client. An empty elicitation capability means forms, the
 // only mode before revision 2025-11-25.
-func abilitiesOf(capabilities json.RawMessage) (a abilities) {
+func capabilitiesOf(declared json.RawMessage) (c capabilities) {
 	var caps struct {
 		Elicitation map[string]json.RawMessage `json:"elicitation"`
 		Sampling    map[string]json.RawMessage `json:"sampling"`
 		Roots       map[string]json.RawMessage `json:"roots"`
 	}
-	if strictjson.Unmarshal(capabilities, &caps) != nil {
-		return a
+	if strictjson.Unmarshal(declared, &caps) != nil {
+		return c
 	}
-	_, a.Form = caps.Elicitation["form"]
-	_, a.URL = caps.Elicitation["url"]
-	a.Form = a.Form || caps.Elicitation != nil && len(caps.Elicitation) == 0
-	a.Sampling, a.Roots = caps.Sampling != nil, caps.Roots != nil
-	return a
+	_, c.Form = caps.Elicitation["form"]
+	_, c.URL = caps.Elicitation["url"]
+	c.Form = c.Form || caps.Elicitation != nil && len(caps.Elicitation) == 0
+	c.Sampling, c.Roots = caps.Sampling != nil, caps.Roots != nil
+	return c
 }
 
 // A clientHost is the [host.Host] of calls: it sends requests to the client. A session has one clientHost,
 // because it has one user; without sessions each call has its own.
 type clientHost struct {
-	can func() abilities
+	can func() capabilities
 
 	// ask sends a request to the client and waits for its answer. The key identifies the
 	// question within a call; it may be empty.

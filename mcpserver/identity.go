@@ -224,7 +224,7 @@ func (g *registry) account(id Identity, from Authenticator) (*account, error) {
 		maps.DeleteFunc(g.accounts, func(_ string, o *account) bool {
 			drop := !o.kept && o.unused() && now.Sub(o.used) > age
 			if drop && o.shared != nil {
-				o.shared.end()
+				o.shared.cancel()
 			}
 			return drop
 		})

@@ -57,7 +57,7 @@ func (g *registry) newAccount(id Identity, key string, identities int) *account 
 // of a session can use the session. A shared client is for all clients of a credential that have no sessions.
 func (g *registry) newClient(who *account, shared bool) *client {
 	c := &client{cat: g.cat, account: who, owner: who.owner}
-	c.ctx, c.end = context.WithCancel(g.ctx)
+	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	limit := g.cat.limits.Calls
 	c.parked.Key, c.parked.Max = who.key, limit*sharedCalls
 	if shared {
@@ -112,7 +112,7 @@ func (g *registry) register(ctx context.Context, c *session) bool {
 		g.mu.Lock()
 	}
 	if g.closed || full() {
-		c.end()
+		c.cancel()
 		return false
 	}
 	g.addLocked(rand.Text(), c)
@@ -134,7 +134,7 @@ func (g *registry) adopt(c *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		c.end()
+		c.cancel()
 		return false
 	}
 	g.addLocked(c.id, c)
@@ -150,7 +150,7 @@ func (g *registry) remove(c *session) {
 
 // removeLocked is remove for a caller that holds g.mu.
 func (g *registry) removeLocked(c *session) {
-	c.end()
+	c.cancel()
 	delete(g.scopes, c.state.Scope)
 	if g.sessions[c.id] == c {
 		delete(g.sessions, c.id)
@@ -271,7 +271,7 @@ func (g *registry) close() {
 	}
 	for _, c := range g.scopes {
 		c.stop()
-		c.end()
+		c.cancel()
 	}
 	for _, a := range g.allAccounts() {
 		if a.shared != nil {

@@ -323,7 +323,7 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	c.questions.asked = rec.Moves * questionsPerMove
 	uris, err := c.restore(rec)
 	if err != nil { // another version of the server has stored it
-		c.end()
+		c.cancel()
 		p.forget(ctx, c)
 		return nil
 	}

@@ -83,7 +83,7 @@ func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) 
 		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
 	c.mu.Lock()
-	c.state.Abilities, c.state.Version = abilitiesOf(p.Capabilities), p.Version
+	c.state.Capabilities, c.state.Version = capabilitiesOf(p.Capabilities), p.Version
 	c.mu.Unlock()
 	o := r.describe(ctx)
 	o["protocolVersion"], o["serverInfo"] = p.Version, c.cat.info()
@@ -158,7 +158,7 @@ func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 // askAbout implements revision.
 func (c *session) askAbout(ctx context.Context, r *request, a about) object {
 	name, d := a.call.Tool, a.decision
-	if !c.values().Abilities.Form || !r.out.Streams() {
+	if !c.values().Capabilities.Form || !r.out.Streams() {
 		return cannotAsk(name, d)
 	}
 	question, err := form(a, true)

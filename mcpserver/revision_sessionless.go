@@ -108,11 +108,11 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 	}
 	level := r.msg.Meta.Level
 	r.log = &Logger{credential: r.credential(), level: func() mcp.LoggingLevel { return level }, wake: func() {}}
-	can := abilitiesOf(r.msg.Meta.Capabilities)
-	h := &clientHost{can: func() abilities { return can }}
+	can := capabilitiesOf(r.msg.Meta.Capabilities)
+	h := &clientHost{can: func() capabilities { return can }}
 	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
 	r.tasks = r.msg.Method == "tools/call" && r.cat.cfg.TaskAfter > 0 && r.understandsTasks()
-	if can == (abilities{}) && !r.tasks {
+	if can == (capabilities{}) && !r.tasks {
 		result, err := r.logged(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
@@ -170,7 +170,7 @@ func (e *sessionless) askAbout(ctx context.Context, r *request, a about) object 
 		}
 		return refusal(name, d, a.params.Answers[askID], &got)
 	}
-	if !abilitiesOf(r.msg.Meta.Capabilities).Form {
+	if !capabilitiesOf(r.msg.Meta.Capabilities).Form {
 		return cannotAsk(name, d)
 	}
 	question, err := form(a, false)
@@ -219,7 +219,7 @@ func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) 
 		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
 	listener := e.reg.newSession(r.account)
-	defer listener.end()
+	defer listener.cancel()
 	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
 	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
 	acknowledge := func() error {

@@ -75,7 +75,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		s.replicas.streams.end() // the client resumes them through another replica
 	}
 	for _, c := range s.reg.listeners() {
-		c.end() // the client will listen to another replica
+		c.cancel() // the client will listen to another replica
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

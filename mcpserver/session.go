@@ -41,7 +41,7 @@ type questions struct {
 // newSession returns a session of a client.
 func newSession(c *client) *session {
 	s := &session{client: c, replay: wire.NewReplay(c.cat.limits.Resume, &c.owner.kept)}
-	s.host = &clientHost{can: func() abilities { return c.values().Abilities }, ask: s.askStream}
+	s.host = &clientHost{can: func() capabilities { return c.values().Capabilities }, ask: s.askStream}
 	s.log = &Logger{credential: c.credential(), level: func() mcp.LoggingLevel { return c.values().Level }, wake: c.wakeUp}
 	c.state.Visible = c.cat.visible(c.cat.cfg.Toolkit, c.state.Scope)
 	return s

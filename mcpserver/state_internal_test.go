@@ -14,7 +14,7 @@ func TestStateIsValues(t *testing.T) {
 	want := state{
 		Scope:   new(toolkit.Scope),
 		Watched: map[string]bool{"file:///a": true, "file:///b": false},
-		Version: "2025-11-25", Abilities: abilities{true, true, true, true}, Level: "info",
+		Version: "2025-11-25", Capabilities: capabilities{true, true, true, true}, Level: "info",
 		Rules: []permission.Rule{{Tool: "Read", Behavior: permission.Allow}},
 		Tools: "digest", Visible: visibleItems{"a", "b"},
 	}
@@ -36,7 +36,7 @@ func TestStateIsValues(t *testing.T) {
 	if err != nil || string(again) != string(data) {
 		t.Errorf("stored and read again: %s %v\nwant %s", again, err, data)
 	}
-	if got.Scope.Phase() != "review" || !reflect.DeepEqual(got.Watched, want.Watched) || got.Visible != want.Visible || got.Abilities != want.Abilities {
+	if got.Scope.Phase() != "review" || !reflect.DeepEqual(got.Watched, want.Watched) || got.Visible != want.Visible || got.Capabilities != want.Capabilities {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -84,8 +84,9 @@ type Policy struct {
 	// file rules are relative to the first one.
 	Dirs []string `json:"dirs,omitempty"`
 
-	// TrustReadOnly allows tools that merely claim to be read-only to run without approval in the modes default
-	// and dont-ask. Claims of MCP servers count.
+	// TrustReadOnly allows calls of tools that claim to be read-only in the modes default and dont-ask, which would
+	// otherwise ask about them, or deny them. Nothing checks the claim. That of an MCP server's tool counts only with
+	// TrustReadOnly of its mcpclient.Options.
 	TrustReadOnly bool `json:"trust_read_only,omitempty"`
 }
 
