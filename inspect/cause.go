@@ -12,7 +12,7 @@ import (
 // cause says why a provider's cache had less of a request than of the one before, "" if it had all. Could is how
 // many tokens it could have had.
 func cause(p *pending, r *request, caches bool, could int) string {
-	prev := p.noted.prev
+	prev := p.interim.prev
 	i := firstDifference(p.before, p.after)
 	idle := r.Start.Sub(prev.Start)
 	switch {
@@ -45,7 +45,7 @@ func changed(p *pending, i int) string {
 	case a.Kind == "system" || b.Kind == "system":
 		return "the instructions were changed"
 	}
-	if c := p.noted.compaction; c != nil {
+	if c := p.interim.compaction; c != nil {
 		switch {
 		case c.Failed != "":
 			return fmt.Sprintf("compaction: %s dropped without a summary", count(c.Dropped, "message"))

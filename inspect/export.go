@@ -111,13 +111,13 @@ func exportPage(id string, st *agent.State) []byte {
 		"{{blocks}}", blocks.String()).Replace(exportHTML))
 }
 
-// A canned is what a tool returned, call by call, as elements of a list in Go.
-type canned struct{ name, results string }
+// A toolScript is what a tool returned, call by call, as elements of a list in Go.
+type toolScript struct{ name, results string }
 
 // exportScript returns a test that has the same conversation again: the model and the tools say what they said.
 func exportScript(id string, st *agent.State) ([]byte, error) {
 	var said, turns, results strings.Builder // elements of lists in Go; each that was said begins a run
-	var tools []canned
+	var tools []toolScript
 	var asked []string // since the last answer
 	last, running, steps := "", false, 1
 	for _, m := range st.Messages {
@@ -133,15 +133,15 @@ func exportScript(id string, st *agent.State) ([]byte, error) {
 			last, asked, running = m.Text(), nil, len(m.ToolCalls()) > 0
 		}
 		for _, r := range m.ToolResults() {
-			i := slices.IndexFunc(tools, func(c canned) bool { return c.name == r.Name })
+			i := slices.IndexFunc(tools, func(c toolScript) bool { return c.name == r.Name })
 			if i < 0 {
-				i, tools = len(tools), append(tools, canned{name: r.Name})
+				i, tools = len(tools), append(tools, toolScript{name: r.Name})
 			}
 			tools[i].results += fmt.Sprintf("{%q, %t},\n", r.Text(), r.Outcome != message.OutcomeSuccess)
 		}
 		for _, c := range m.ToolCalls() {
-			if !slices.ContainsFunc(tools, func(t canned) bool { return t.name == c.Name }) {
-				tools = append(tools, canned{name: c.Name})
+			if !slices.ContainsFunc(tools, func(t toolScript) bool { return t.name == c.Name }) {
+				tools = append(tools, toolScript{name: c.Name})
 			}
 		}
 	}

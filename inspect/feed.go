@@ -124,16 +124,16 @@ const retryEvery = 5 * time.Second
 func (f *feed) run(ctx context.Context, store session.Store, id string) {
 	for {
 		err := f.follow(ctx, store, id)
-		f.fail(err)
+		f.setErr(err)
 		if errors.Is(err, fs.ErrNotExist) || !pause(ctx, retryEvery) {
 			return
 		}
-		f.fail(nil)
+		f.setErr(nil)
 	}
 }
 
-// fail sets why there are no more rows.
-func (f *feed) fail(err error) {
+// setErr sets why there are no more rows, nil if there may be.
+func (f *feed) setErr(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
@@ -145,7 +145,7 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 	if !ok {
 		return f.poll(ctx, store, id)
 	}
-	// Whether a session has no events is known only after reading all of it, so the first event does not wait for that.
+	// Only reading all of a session shows that it has no events. Showing the first event does not wait for that.
 	var check sync.WaitGroup
 	defer check.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -178,7 +178,7 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		f.seq = raw.Seq
 		f.announce()
 		f.mu.Unlock()
-		// Of a run that works, many events are taken at a time: each time that this process is woken costs more than they do.
+		// While a run works, its events are read in batches, since waking this process for each would cost more than to read it.
 		if now := time.Now(); now.Sub(woke) > quiet && now.Sub(ev.Head().Time) < listEvery {
 			pause(ctx, 2*rowsEvery)
 			woke = time.Now()
@@ -226,7 +226,7 @@ func (f *feed) withoutEvents(ctx context.Context, store session.Store, id string
 		err = f.fromState(ctx, store, id, 0)
 	}
 	if err != nil && ctx.Err() == nil {
-		f.fail(err)
+		f.setErr(err)
 	}
 }
 

@@ -38,7 +38,7 @@ type ledger struct {
 	spans    []span
 	parts    []event.Part // of the last request
 	pending  *pending     // the request that has no answer yet
-	between  between
+	interim  interim
 	caches   bool // the provider has reported a cached token
 	lost     int
 	cost     float64
@@ -50,11 +50,11 @@ type pending struct {
 	message string
 	before  []event.Part
 	after   []event.Part
-	noted   between
+	interim interim
 }
 
-// between is what happened after the request before.
-type between struct {
+// An interim is what happened between the previous request and this one.
+type interim struct {
 	compaction *event.Compaction
 	prev       *request
 }
@@ -71,7 +71,7 @@ func (l *ledger) add(ev event.Event, row int, price func(string, message.Usage) 
 	case *event.ModelStart:
 		l.begin(ev, row)
 	case *event.Compaction:
-		l.between.compaction = ev
+		l.interim.compaction = ev
 	case *event.Message:
 		if p := l.pending; p != nil && ev.Message != nil && ev.Message.ID == p.message {
 			l.pending = nil
@@ -107,12 +107,12 @@ func (l *ledger) begin(ev *event.ModelStart, row int) {
 	}
 	if len(l.requests) > 0 {
 		r.Shown = toolChanges(toolsOf(before), toolsOf(l.parts))
-		l.between.prev = l.requests[len(l.requests)-1]
+		l.interim.prev = l.requests[len(l.requests)-1]
 	}
 	l.addSpan(ev, r)
 	l.requests = append(l.requests, r)
-	l.pending = &pending{r, ev.Message, before, l.parts, l.between}
-	l.between = between{}
+	l.pending = &pending{r, ev.Message, before, l.parts, l.interim}
+	l.interim = interim{}
 }
 
 // finish compares what the provider says was cached with what could have been.
@@ -126,7 +126,7 @@ func (l *ledger) finish(p *pending, m *message.Message, price func(string, messa
 	}
 	r.Usage = *m.Usage
 	l.caches = l.caches || r.Usage.Cached > 0
-	prev := p.noted.prev
+	prev := p.interim.prev
 	if prev == nil || len(p.after) == 0 {
 		if prev == nil {
 			r.Cause = "first request"

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A hub sends server-sent events to all pages that show the same. Each is encoded once, and one goroutine writes it to all
-// pages, as to wake one for each page costs more. What makes the events runs only while there are pages.
+// A hub sends server-sent events to all pages that show the same view. An event is encoded once, and one goroutine writes it to
+// all pages, since waking one for each page costs more. The function that makes the events runs only while there are pages.
 type hub struct {
 	mu    sync.Mutex // held while events are written, so that the responses last as long
 	pages map[*page]bool
@@ -75,9 +75,9 @@ func (p *page) write(ev []byte) {
 	_ = out.SetWriteDeadline(time.Time{})
 }
 
-// How often it is looked whether the list, a session and its rows have changed, while pages show them. The more rows have
-// changed, the later the next ones are sent: nobody reads many at a time. As long as they change, what else is shown of a
-// session changes little, and would cost more than a step.
+// How often the list, a session and its rows are checked for changes while pages show them. The more rows have changed, the
+// later the next ones are sent, as nobody reads many at a time. While rows change, the rest of a session is checked less often:
+// it changes little, and reading it would cost more than a step.
 const (
 	listEvery = time.Second
 	rowsEvery = 250 * time.Millisecond // up to listEvery

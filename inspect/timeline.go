@@ -67,14 +67,14 @@ type timeline struct {
 
 	changed map[int]bool   // the rows since they were last looked at
 	step    int            // of the last model call
-	asked   int            // the row of a model call without an answer, or -1
+	pending int            // the row of a model call without an answer, or -1
 	models  map[string]int // the rows of model calls, by the message
 	calls   map[string]int // the rows of tool calls
 	lanes   []string       // the call in each lane, "" for a free one
 }
 
 func newTimeline(price func(string, message.Usage) (float64, bool)) *timeline {
-	return &timeline{price: price, changed: map[int]bool{}, asked: -1, models: map[string]int{}, calls: map[string]int{}}
+	return &timeline{price: price, changed: map[int]bool{}, pending: -1, models: map[string]int{}, calls: map[string]int{}}
 }
 
 // add adds an event, whose number in the session is seq.
@@ -107,7 +107,7 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		t.step = ev.Step
 		r, i := t.row(kindModel, ev)
 		r.State, r.Name = "running", ev.Model
-		t.asked = i
+		t.pending = i
 		t.models[ev.Message] = i
 		return i
 	case *event.Message:
@@ -128,21 +128,21 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 	case *event.Sampling:
 		r, i := t.row(kindSampling, ev)
 		r.Name, r.Text, r.Fault = cmp.Or(ev.Model, ev.Server), preview(ev.Text), preview(ev.Refused)
-		t.spend(r, ev.Model, ev.Usage)
+		t.setUsage(r, ev.Model, ev.Usage)
 		return i
 	case *event.Compaction:
 		r, i := t.row(kindCompaction, ev)
 		r.Text = fmt.Sprintf("about %d tokens became %d, %d messages were replaced", ev.Before, ev.After, ev.Dropped)
 		r.Why = preview(cmp.Or(ev.Failed, ev.Summary))
-		t.spend(r, "", ev.Usage)
+		t.setUsage(r, "", ev.Usage)
 		return i
 	case *event.End:
 		r, i := t.row(kindEnd, ev)
 		r.State, r.Fault = string(ev.Reason), preview(ev.Detail)
-		if t.asked >= 0 { // its model call has no answer
-			asked := t.rows[t.asked]
-			asked.State, asked.End = string(message.OutcomeInterrupted), ev.Time
-			t.changed[t.asked] = true
+		if t.pending >= 0 { // its model call has no answer
+			r := t.rows[t.pending]
+			r.State, r.End = string(message.OutcomeInterrupted), ev.Time
+			t.changed[t.pending] = true
 		}
 		return i
 	}
@@ -167,20 +167,20 @@ func (t *timeline) message(ev *event.Message) int {
 		_, i = t.row(kind, ev)
 	}
 	r := t.rows[i]
-	if i == t.asked {
-		t.asked = -1
+	if i == t.pending {
+		t.pending = -1
 	}
 	r.Message, r.End, r.Text, r.State = m.ID, ev.Time, preview(textOf(m)), ev.Finish
 	if m.Role == message.RoleAssistant {
 		r.Name, r.First = cmp.Or(m.Model, r.Name), ev.FirstToken
 		if m.Usage != nil {
-			t.spend(r, m.Model, *m.Usage)
+			t.setUsage(r, m.Model, *m.Usage)
 		}
 	}
 	return i
 }
 
-func (t *timeline) spend(r *row, model string, u message.Usage) {
+func (t *timeline) setUsage(r *row, model string, u message.Usage) {
 	r.Usage = u
 	r.Cost, _ = t.price(model, u)
 }
@@ -221,7 +221,7 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		r := t.rows[i]
 		r.Start, r.State, r.Why = cmp.Or(ev.Begun, ev.Time), "running", preview(ev.Reason)
 		r.Decision = cmp.Or(r.Decision, permission.Allow)
-		r.Lane, r.Early = t.enter(ev.Call), !ev.Begun.IsZero()
+		r.Lane, r.Early = t.takeLane(ev.Call), !ev.Begun.IsZero()
 		return i
 	case *event.Approval:
 		i := t.callRow(ev.Call, ev.Name, ev)
@@ -235,13 +235,13 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		i := t.callRow(ev.Call, ev.Name, ev)
 		t.rows[i].Behind = true
 		if ev.Result != nil {
-			t.ended(i, ev.Time, ev.Result.Outcome, ev.Result.Text())
+			t.endCall(i, ev.Time, ev.Result.Outcome, ev.Result.Text())
 		}
 		return i
 	case *event.ToolResult:
 		i := t.callRow(ev.Call, ev.Name, ev)
 		if !t.rows[i].Behind { // otherwise it says only that the call continues
-			t.ended(i, ev.Time, ev.Outcome, ev.Text)
+			t.endCall(i, ev.Time, ev.Outcome, ev.Text)
 		}
 		if ev.By != "" {
 			t.rows[i].Why = "refused by " + preview(ev.By)
@@ -277,8 +277,8 @@ func (t *timeline) callRow(call, name string, ev event.Event) int {
 	return i
 }
 
-// enter puts a call into the first free lane.
-func (t *timeline) enter(call string) int {
+// takeLane puts a call into the first free lane.
+func (t *timeline) takeLane(call string) int {
 	i := slices.Index(t.lanes, "")
 	if i < 0 {
 		i = len(t.lanes)
@@ -288,8 +288,8 @@ func (t *timeline) enter(call string) int {
 	return i + 1
 }
 
-// ended records how a call ended.
-func (t *timeline) ended(i int, at time.Time, outcome message.Outcome, text string) {
+// endCall records how a call ended.
+func (t *timeline) endCall(i int, at time.Time, outcome message.Outcome, text string) {
 	r := t.rows[i]
 	r.End, r.State = at, string(outcome)
 	if outcome != message.OutcomeSuccess {
@@ -334,7 +334,7 @@ func (t *timeline) addMessages(list []*message.Message) {
 				t.rows[i].Text, t.rows[i].detail = inputText(b.Input), []any{b}
 			case *message.ToolResult:
 				i := t.callRow(b.ID, b.Name, ev)
-				t.ended(i, m.Created, b.Outcome, b.Text())
+				t.endCall(i, m.Created, b.Outcome, b.Text())
 				if list, ok := t.rows[i].detail.([]any); ok {
 					t.rows[i].detail = append(list, b)
 				}

@@ -15,7 +15,7 @@ export function sessionView(id, chosen) {
   const title = el("h1", {}, id);
   const facts = el("ul", { class: "facts" });
   const problem = el("p", { class: "bad", role: "alert" });
-  const again = el("button", { hidden: true, onclick: () => settle(post(path + "/resume", {}).then(load)) }, "Run it again");
+  const again = el("button", { hidden: true, onclick: () => report(post(path + "/resume", {}).then(load)) }, "Run it again");
   const part = (parts[chosen] || parts[""])[1](path, id);
   const nav = el("nav", { class: "tools", "aria-label": "Parts of the session" }, Object.entries(parts).map(([name, [text]]) => {
     const a = link(name ? ["s", id, name] : ["s", id], text);
@@ -42,8 +42,8 @@ export function sessionView(id, chosen) {
     inbox.set(s.waiting);
   }
 
-  const settle = (promise) => promise.then(() => problem.replaceChildren(), (e) => problem.replaceChildren(e.message));
-  const refresh = later(50, () => settle(load()));
+  const report = (promise) => promise.then(() => problem.replaceChildren(), (e) => problem.replaceChildren(e.message));
+  const refresh = later(50, () => report(load()));
   refresh();
   return {
     element,

@@ -61,6 +61,6 @@ function row(s) {
 export function status(s) {
   const kinds = { working: "good", waiting: "wait", failed: "bad", abandoned: "bad" };
   return el("span", { class: kinds[s.status] || "quiet" }, s.status || "no status",
-    s.inputs ? ", " + s.inputs + " to be taken" : "",
+    s.inputs ? ", inputs not yet taken: " + s.inputs : "",
     s.restart === "running" ? ", runs here" : s.restart ? ": " + s.restart : "");
 }

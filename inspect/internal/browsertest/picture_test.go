@@ -63,7 +63,7 @@ func TestPicture(t *testing.T) {
 	store := session.Memory()
 	converse(t, store, "add", a, nil, "Issue 7 says that Add(2, 1) is 1. Find out why, and repair it.")
 	tb := open(t, serve(t, store, inspect.Options{Keep: func(context.Context, string, []permission.Rule) error { return nil }}), scheme("light"),
-		chromedp.EmulateViewport(1100, 1000))
+		chromedp.EmulateViewport(1100, 1450))
 	tb.goTo("#/s/add")
 	tb.shows("Edit wants to run")
 	tb.await("the timeline", "document.querySelectorAll('tr.tool').length === 5")
