@@ -149,8 +149,5 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// possible returns an error if s needs a layer that the machine does not support.
-func (s *Spec) possible() error { return Check().Confines() }
-
 // lacks disables layers, for tests; it cannot enable one.
 var lacks struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }

@@ -45,7 +45,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	case s.Profile != permission.ProfileRead && s.Profile != permission.ProfileWork:
 		return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
 	}
-	if err := s.possible(); err != nil {
+	if err := Check().Confines(); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	p, err := s.plan(cmd)

@@ -137,7 +137,7 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return unix.ECONNREFUSED
 	}
-	if own, err := c.own(at); err != nil || !own {
+	if own, err := c.isOwn(at); err != nil || !own {
 		return unix.EACCES
 	}
 	file := fmt.Append([]byte{addr[0], addr[1]}, "/proc/self/fd/", at, "\x00")
@@ -145,8 +145,7 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 }
 
 // connectOwn connects, and disconnects again if the listening process is not one of the program's: other processes
-// have no id in this namespace. It is a second check after own; before it, another thread may already have
-// written.
+// have no id in this namespace. It is a second check after isOwn; before it, another thread may already have written.
 func connectOwn(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
 	if errno != 0 {
@@ -198,9 +197,9 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EACCES
 }
 
-// own reports whether the program created the socket file at. The kernel lists the sockets of a network namespace with
-// their files. If that namespace is shared, a process of the program must also have the socket open.
-func (c *connector) own(at int) (bool, error) {
+// isOwn reports whether the program created the socket file at. The kernel lists the sockets of a network namespace
+// with their files. If that namespace is shared, a process of the program must also have the socket open.
+func (c *connector) isOwn(at int) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
 		return false, err // the program could not have created it

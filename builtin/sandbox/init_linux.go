@@ -21,8 +21,7 @@ import (
 // exitFailed is the exit code of a program that was not started.
 const exitFailed = 126
 
-// init confines this process and runs a program in it, if Command has started this process. Then it does not
-// return.
+// init confines this process and runs a program in it, if Command has started this process. Then it does not return.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != initName {
 		return
@@ -41,11 +40,10 @@ func init() {
 	os.Exit(runInit(fd))
 }
 
-// runInit reads the plan and follows it as the first process of its namespaces. It returns
-// the exit code.
+// runInit runs the plan in the descriptor fd, as the first process of its namespaces. It returns the exit code.
 func runInit(fd int) int {
 	status := os.NewFile(uintptr(fd+1), "status")
-	code, r := follow(os.NewFile(uintptr(fd), "plan"), status)
+	code, r := runPlan(os.NewFile(uintptr(fd), "plan"), status)
 	if r.Error != "" {
 		fmt.Fprintln(os.Stderr, "sandbox:", r.text())
 	}
@@ -71,7 +69,8 @@ func failed(err error) (int, report) {
 	return exitFailed, r
 }
 
-func follow(planFile, status *os.File) (int, report) {
+// runPlan confines this process, and runs the program of the plan. It returns the exit code and the report.
+func runPlan(planFile, status *os.File) (int, report) {
 	var p plan
 	data, err := io.ReadAll(io.NewSectionReader(planFile, 0, math.MaxInt64))
 	planFile.Close()
@@ -92,7 +91,7 @@ func follow(planFile, status *os.File) (int, report) {
 		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.countsPids, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	<-ready
-	status.Write(encode(&report{Started: true})) // before it starts: whoever sees what it does may kill this process at once
+	status.Write(encode(&report{Started: true})) // before it starts, as its first effect may make the caller kill this process
 	pid, err := p.run()
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
@@ -211,8 +210,7 @@ func (p *plan) limit() error {
 			return fmt.Errorf("limit of %s: %w", l.name, err)
 		}
 		value := min(uint64(max(l.value, 0)), now.Max)
-		// Unlike unix.Setrlimit, syscall.Setrlimit keeps the runtime from restoring the limit of open files at
-		// exec.
+		// Unlike unix.Setrlimit, syscall.Setrlimit keeps the runtime from restoring the limit of open files at exec.
 		if err := syscall.Setrlimit(l.which, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
 			return fmt.Errorf("limit of %s: %w", l.name, err)
 		}

@@ -32,8 +32,7 @@ type place struct {
 	As   string
 }
 
-// mayBeMissing reports whether it is no error if the path is removed before it is mounted: there is nothing left to
-// keep then.
+// mayBeMissing reports whether the path may have been removed before it is mounted: then nothing is left to keep.
 func (p place) mayBeMissing() bool { return p.As == asPin || p.As == asProtect }
 
 // covered are directories that the profile work replaces by private ones, because they contain sockets of other
@@ -172,8 +171,8 @@ type owned struct {
 	attr     uint64
 }
 
-// own returns the directories of the base that the program sees.
-func (p *plan) own() []owned {
+// ownedDirs returns the directories of the base that the program sees.
+func (p *plan) ownedDirs() []owned {
 	const readOnly = plain | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 	list := []owned{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", plain}}
 	if p.ReadProfile {
@@ -219,7 +218,7 @@ func (p *plan) mount() error {
 		return err
 	}
 	p.scratches(trees) // before their directories are covered
-	list := p.own()
+	list := p.ownedDirs()
 	granted := "" // a copied tree contains the places below it
 	for i, t := range trees {
 		if granted != "" && below(t.at, granted) {

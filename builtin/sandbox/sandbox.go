@@ -70,8 +70,7 @@ type Spec struct {
 	// Profile is read, work or open. Anything else is an error.
 	Profile permission.Profile
 
-	// Write are absolute paths of existing directories in which the program may write. The profile read ignores
-	// them.
+	// Write are absolute paths of existing directories in which the program may write. The profile read ignores them.
 	Write []string
 
 	// Network grants the network of the machine. In the profile read the program can only connect, not listen.

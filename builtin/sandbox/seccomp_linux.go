@@ -80,9 +80,8 @@ func ret(value uint32) unix.SockFilter {
 }
 
 // filter returns the program that decides about system calls. Without network it refuses internet sockets, and with
-// noUnix all Unix sockets except pairs; otherwise the kernel asks about each connection. Calls by the 32-bit ABI
-// kill the process, since its numbers mean other calls. Those of x32, and calls newer than the list, fail with
-// ENOSYS.
+// noUnix all Unix sockets except pairs; otherwise the kernel asks about each connection. Calls by the 32-bit ABI kill
+// the process, since its numbers mean other calls. Those of x32, and calls newer than the list, fail with ENOSYS.
 func filter(read, network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
