@@ -6,7 +6,7 @@
 // connection of the program is within its reach, and its memory and time are limited. So a malicious file can make
 // its own text wrong, and no more.
 //
-// To open a file takes about a second, and 150 MB until it is closed; a page of dense text takes half a second.
+// Opening a file takes about a second, and 150 MB until it is closed; a page of dense text takes half a second.
 package pdf
 
 import (
@@ -69,7 +69,7 @@ func (d *document) open(raw []byte) (err error) {
 	d.pool, err = webassembly.Init(webassembly.Config{
 		Context: d.ctx, MaxTotal: 1, Stdout: io.Discard, Stderr: io.Discard,
 		FSConfig: wazero.NewFSConfig(), // no files; the default is all of them
-		// To compile PDFium takes ten seconds and 400 MB.
+		// Compiling PDFium takes ten seconds and 400 MB.
 		RuntimeConfig: wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true).WithMemoryLimitPages(maxMemory / wasmPage).
 			WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesExceptionHandling),
 	})

@@ -1,5 +1,4 @@
-// Package gitignore decides which files of a tree to skip, by the rules of
-// https://git-scm.com/docs/gitignore.
+// Package gitignore decides which files of a tree to skip, by the rules of https://git-scm.com/docs/gitignore.
 //
 //	top := gitignore.Top("", gitignore.Parse(data))
 //	top.Ignored("build", true)            // the directory build
@@ -184,8 +183,7 @@ func Top(path string, rules ...*Rules) *Dir {
 	return d
 }
 
-// Sub returns a directory below d, or adds an ignore file to d itself.
-// A nil d ignores nothing.
+// Sub returns a directory below d, or adds an ignore file to d itself. A nil d ignores nothing.
 func (d *Dir) Sub(path string, rules *Rules) *Dir {
 	if rules == nil || len(rules.list) == 0 {
 		return d

@@ -25,8 +25,8 @@ type dfa struct {
 
 	cost    int                      // of building a state, in units of Matcher.work
 	done    int                      // cost since limit was last polled
-	limit   interface{ Err() error } // polled for cancellation; may be nil
-	stopped bool                     // limit has returned an error, so the result of find is invalid
+	limit   interface{ Err() error } // a context; may be nil
+	stopped bool                     // limit has ended, so the result of find is invalid
 
 	// Temporary data of closure.
 	stack []uint32
@@ -64,8 +64,8 @@ func (d *dfa) clear() {
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
-// begin makes find and matchLine stop soon after limit, a context, has an error. Only new transitions are
-// counted, as cached ones cost almost nothing.
+// begin makes find and matchLine stop soon after limit, a context, has ended. Only new transitions are counted, as
+// cached ones cost almost nothing.
 func (d *dfa) begin(limit interface{ Err() error }) {
 	d.limit, d.done, d.stopped = limit, 0, false
 }

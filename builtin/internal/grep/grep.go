@@ -5,11 +5,10 @@
 //	s := m.NewSearcher()             // one for each goroutine
 //	err = s.Search(ctx, file, func(l grep.Line) bool { … })
 //
-// The syntax is that of package regexp. A match lies within one line unless [Options.Multiline] is set; "^" and
-// "$" match at the ends of lines, which are LF or CRLF; "\n" in a multiline pattern is LF only. `\A` and `\z`
-// match at the ends of the whole text if Multiline is set, or else of the line. If every match must contain a
-// literal, the literal is searched for first. A lazily built automaton decides about lines, in linear time for
-// any pattern.
+// The syntax is that of package regexp. A match lies within one line unless [Options.Multiline] is set; "^" and "$"
+// match at the ends of lines, which are LF or CRLF; "\n" in a multiline pattern is LF only. `\A` and `\z` match at
+// the ends of the whole text if Multiline is set, or else of the line. If every match must contain a literal, the
+// literal is searched for first. A lazily built automaton decides about lines, in linear time for any pattern.
 package grep
 
 import (
@@ -31,8 +30,7 @@ type Options struct {
 	NoNumbers     bool // leave [Line.Number] 0, which is faster
 }
 
-// A Matcher is a compiled pattern. It is immutable and safe for concurrent
-// use.
+// A Matcher is a compiled pattern. It is immutable and safe for concurrent use.
 type Matcher struct {
 	Options
 	literals []literal      // every match contains one of these; nil if there are none
@@ -40,7 +38,7 @@ type Matcher struct {
 	prog     *syntax.Prog   // for single lines
 	work     int            // greatest cost of a character, in units of about 2 ns
 	re       *regexp.Regexp // for Multiline, at the beginning of the text
-	later    *regexp.Regexp // after the beginning
+	reRest   *regexp.Regexp // for Multiline, in the rest of the text; see neverBegin
 }
 
 // Limits on a pattern: the number of compiled instructions, since building a state of the automaton is linear
@@ -94,7 +92,7 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 			return nil, explain(pattern, err)
 		}
 		neverBegin(written)
-		if m.later, err = regexp.Compile(written.String()); err != nil {
+		if m.reRest, err = regexp.Compile(written.String()); err != nil {
 			return nil, explain(pattern, err)
 		}
 	}

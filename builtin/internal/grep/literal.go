@@ -12,8 +12,7 @@ import (
 // maxLiterals is how many literals are searched for at once; with more of them the automaton is faster.
 const maxLiterals = 8
 
-// required returns literals of which every match of re contains at least one,
-// or nil if there are no useful ones.
+// required returns literals of which every match of re contains at least one, or nil if there are no useful ones.
 func required(re *syntax.Regexp) []literal {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -64,8 +63,7 @@ func cost(set []literal) float64 {
 	return sum
 }
 
-// A literal is a string to search for. If fold is set, ASCII case is ignored and text is
-// lower case.
+// A literal is a string to search for. If fold is set, ASCII case is ignored and text is lower case.
 type literal struct {
 	text string
 	fold bool

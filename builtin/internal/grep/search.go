@@ -32,8 +32,7 @@ type Line struct {
 // ErrBinary is returned by [Searcher.Search] for data that is not text.
 var ErrBinary = errors.New("binary file")
 
-// A Searcher searches one text after another. It is not safe for concurrent
-// use.
+// A Searcher searches one text after another. It is not safe for concurrent use.
 type Searcher struct {
 	m       *Matcher
 	dfa     *dfa
@@ -68,7 +67,7 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) boo
 	if s.m.Multiline {
 		return s.searchAll(ctx, r)
 	}
-	pos := 0 // everything before it is searched
+	pos := 0 // everything before it was searched
 	for first := true; ; first = false {
 		eof, err := s.fill(ctx, r)
 		if err != nil {
@@ -78,7 +77,7 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) boo
 			if bytes.IndexByte(s.buf[:min(s.end, sniffLen)], 0) >= 0 {
 				return ErrBinary
 			}
-			s.dropMark()
+			s.dropBOM()
 		}
 		limit := s.end
 		if !eof {
@@ -115,8 +114,8 @@ func (s *Searcher) fill(ctx context.Context, r io.Reader) (eof bool, err error) 
 	return false, nil
 }
 
-// dropMark removes the byte order mark, so that "^" matches after it.
-func (s *Searcher) dropMark() {
+// dropBOM removes the byte order mark, so that "^" matches after it.
+func (s *Searcher) dropBOM() {
 	if rest, marked := bytes.CutPrefix(s.buf[:s.end], []byte("\uFEFF")); marked {
 		s.end = copy(s.buf, rest)
 	}
@@ -274,13 +273,13 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 		}
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 	}
-	s.dropMark()
+	s.dropBOM()
 	text := s.buf[:s.end]
 	if !s.mayMatch(text) {
 		return nil
 	}
 	re := s.m.re
-	for pos := 0; pos < len(text); re = s.m.later {
+	for pos := 0; pos < len(text); re = s.m.reRest {
 		loc := find(ctx, re, text[pos:], s.m.work)
 		if err := ctx.Err(); err != nil {
 			return err

@@ -89,9 +89,8 @@ func movedSecrets() []string {
 
 var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
 
-// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged when a command
-// may write there: it is protected, and is not a version control directory, for which ControlPaths has the
-// paths.
+// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged when a command may
+// write there: it is protected, and is not a version control directory, for which ControlPaths has the paths.
 func (g Protected) ReadOnly(rel string) bool {
 	return ControlPaths[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
 }

@@ -277,8 +277,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// unescape returns the name that a clean pattern without wildcards matches. The pattern must
-// not end in a backslash.
+// unescape returns the name that a clean pattern without wildcards matches. The pattern must not end in a backslash.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

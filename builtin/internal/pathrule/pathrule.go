@@ -1,9 +1,8 @@
 // Package pathrule judges paths: which rule patterns cover them, whether they are inside a working directory,
 // and whether they are protected.
 //
-// A [Place] has the directories that paths are resolved against. Paths are made absolute and
-// clean before comparison. No file is opened; symbolic links are read so that a link and its
-// target are treated in the same way.
+// A [Place] has the directories that paths are resolved against. Paths are made absolute and clean before comparison.
+// No file is opened; symbolic links are read so that a link and its target are treated in the same way.
 //
 //	at := pathrule.Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}}
 //	at.Inside("src/main.go")             // below a working directory, links resolved
@@ -13,11 +12,10 @@
 //
 // # Patterns
 //
-// "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of segments, "\"
-// escapes the next character. "~" at the start is the home directory, "/" at the end means
-// "/**". A relative pattern is relative to the first working directory, or to the current one if there is none.
-// A deny or ask pattern without a slash, or one that starts with "**", applies everywhere; without working
-// directories, so does such an allow pattern.
+// "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of segments, "\" escapes the next
+// character. "~" at the start is the home directory, "/" at the end means "/**". A relative pattern is relative to
+// the first working directory, or to the current one if there is none. A deny or ask pattern without a slash, or one
+// that starts with "**", applies everywhere; without working directories, so does such an allow pattern.
 //
 // Names are compared byte by byte, as on Linux. On a file system that
 // ignores case a deny rule must name every spelling that matters.
@@ -33,8 +31,7 @@ import (
 	"syscall"
 )
 
-// A Place has the directories that paths are resolved against. With the zero Place relative
-// paths cannot be resolved.
+// A Place has the directories that paths are resolved against. With the zero Place relative paths cannot be resolved.
 type Place struct {
 	Cwd  string   // for relative paths; empty means unknown
 	Home string   // for "~"; empty means unknown
@@ -44,15 +41,13 @@ type Place struct {
 	// user trusts them as a whole. nil means none, not even working directories.
 	Trusted []string
 
-	// Readlink returns the target of a symbolic link and an error for anything
-	// else. nil means os.Readlink.
+	// Readlink returns the target of a symbolic link and an error for anything else. nil means os.Readlink.
 	Readlink func(path string) (string, error)
 
 	// ReadFile returns the content of a file. nil means a file of this machine.
 	ReadFile func(path string) ([]byte, error)
 
-	// ReadDir returns the names in a directory, in any order. nil means a directory of this
-	// machine.
+	// ReadDir returns the names in a directory, in any order. nil means a directory of this machine.
 	ReadDir func(path string) ([]string, error)
 }
 
@@ -62,15 +57,14 @@ const (
 	maxPath  = 4096
 )
 
-// Target returns the target of the symbolic link called name, and an error for
-// anything else.
+// Target returns the target of the symbolic link called name, and an error for anything else.
 func (p Place) Target(name string) (string, error) {
 	if p.Readlink != nil {
 		return p.Readlink(name)
 	}
 	// Most names are not links: with a one-byte buffer, finding that out takes half as long as with os.Readlink.
-	var room [1]byte
-	switch _, err := syscall.Readlink(name, room[:]); err {
+	var buf [1]byte
+	switch _, err := syscall.Readlink(name, buf[:]); err {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EINVAL:
 		return "", err
 	}
@@ -104,9 +98,8 @@ func (p Place) absolute(name string) string {
 	return p.Cwd + "/" + name
 }
 
-// Real returns the path that the system would access, with every symbolic link of its
-// existing part resolved, or "" if it is unknown. As in the system, ".." is relative to a
-// link's target.
+// Real returns the path that the system would access, with every symbolic link of its existing part resolved, or ""
+// if it is unknown. As in the system, ".." is relative to a link's target.
 func (p Place) Real(name string) string {
 	rest := p.absolute(name)
 	if rest == "" {
@@ -155,8 +148,7 @@ func (p Place) Real(name string) string {
 	return done
 }
 
-// Inside reports whether name, with its links resolved, is a working directory
-// or below one.
+// Inside reports whether name, with its links resolved, is a working directory or below one.
 func (p Place) Inside(name string) bool { return p.BelowAny(p.Real(name), p.Dirs) }
 
 // BelowAny reports whether real, a path without links, is one of dirs, with their links resolved, or below one.

@@ -31,8 +31,7 @@ func (g Protected) Hit(at Place, name string) string {
 	return ""
 }
 
-// Name returns why the clean absolute path abs is protected by its name alone,
-// or "".
+// Name returns why the clean absolute path abs is protected by its name alone, or "".
 func (g Protected) Name(abs string) string {
 	if abs == "" {
 		return ""
@@ -87,10 +86,9 @@ func fold(name string) func(string) bool {
 
 // All names are lower case, for comparison.
 //
-// A name is listed if a program later runs or trusts the file without being asked to: a start-up
-// file, a hook, a key. Files that run only on request, such as a Makefile or package.json, are
-// not listed, nor is .github/workflows: it runs on another machine, after a push, which needs
-// approval itself.
+// A name is listed if a program later runs or trusts the file without being asked to: a start-up file, a hook, a key.
+// Files that run only on request, such as a Makefile or package.json, are not listed, nor is .github/workflows: it
+// runs on another machine, after a push, which needs approval itself.
 var (
 	// Files that shells, git, editors, package managers or debuggers run or trust.
 	protectedFiles = []string{

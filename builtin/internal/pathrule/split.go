@@ -26,10 +26,9 @@ const maxListed = 50_000
 // separators are the characters that may end a word, or change it, where a shell or xargs reads names.
 const separators = " \t\n\v\f\r'\"\\*?["
 
-// Harmful returns why one of the names of a listing is harmful, or "". It calls harmful for links and for names
-// that are reached through links. If cwd is not empty, a program will split the names into words: harmful is called
-// for the words, too, relative to cwd. For example, the file "d /etc/passwd" below a repository reads as the words
-// "d" and "/etc/passwd".
+// Harmful returns why one of the names of a listing is harmful, or "". It calls harmful for links and for names that
+// are reached through links. If cwd is not empty, a program will split the names into words, and harmful is also called
+// for the words, relative to cwd: the file "d /etc/passwd" is read as the words "d" and "/etc/passwd".
 func (p Place) Harmful(l Listing, cwd string, harmful func(abs string, link bool) bool) string {
 	dirs, all := []string{l.Dir}, true
 	fixed := l.Dir
