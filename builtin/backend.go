@@ -9,15 +9,13 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Backend is the machine that the tools work on. Paths are absolute. It must
-// be safe for concurrent use.
+// A Backend is the machine that the tools work on. Paths are absolute. It must be safe for concurrent use.
 //
 // Three optional methods help to judge a call before it runs. Confines(permission.Profile) error returns nil if
 // Run confines every command to the profile read or work, or the reason why it does not; without it no command
 // is confined. Readlink(path string) (string, error) reads a symbolic link and fails for anything else; without
 // it the links of this machine are used. Identify(path string) permission.File returns the file at a path
 // without links; without it a file is identified by its path alone.
-// it a file is identified by its path alone.
 type Backend interface {
 	// Run runs a program with empty standard input until it ends. It also ends a process that the program left
 	// behind and that still has the output open. If ctx ends first, Run ends every process that the program started
@@ -25,10 +23,9 @@ type Backend interface {
 	// that fails is not an error.
 	Run(ctx context.Context, cmd Command) (Exit, error)
 
-	// Open opens a regular file or a directory for reading and refuses anything else
-	// with [ErrNotRegular], without blocking. A directory is an [fs.ReadDirFile]. If it
-	// is also an [fs.SubFS], searches use its Open for the regular files and its Sub for
-	// the directories directly in it; both are like Open here, and neither follows a
+	// Open opens a regular file or a directory for reading and refuses anything else with [ErrNotRegular], without
+	// blocking. A directory is an [fs.ReadDirFile]. If it is also an [fs.SubFS], searches use its Open for the
+	// regular files and its Sub for the directories directly in it; both are like Open here, and neither follows a
 	// symbolic link.
 	//
 	// A file with a Device and an Inode is one that was judged: if its path now leads to

@@ -23,20 +23,17 @@
 //
 // # What is and what is not a boundary
 //
-// What was judged is what runs. The judgement of a call ([permission.Judgement]) has the files that the call
-// opens, with their links resolved and their identities, and the text that Bash runs; the tools use these. If a
-// file is replaced in between, or a link is put in its path, the call fails with [ErrMoved]. [Local] documents
-// what is guaranteed on which system. A program that runs a tool without a judgement uses whatever is at the
-// path then.
+// What was judged is what runs. The judgement of a call ([permission.Judgement]) has the files that the call opens,
+// with their links resolved and their identities, and the text that Bash runs; the tools use these. If a file is
+// replaced in between, or a link is put in its path, the call fails with [ErrMoved]. [Local] documents what is
+// guaranteed on which system. A program that runs a tool without a judgement uses whatever is at the path then.
 //
-// Local confines a judged command on Linux, if the kernel permits it: a command proved read-only cannot write,
-// any other can write only in the working directories, and files with credentials are hidden. See
-// [Local.Sandbox] and the package sandbox. On other systems, and after approval to leave the sandbox, what Bash
-// runs has the rights of the process; confine it with another [Backend]. Variables that look like credentials
-// are removed from its environment.
+// Local confines a judged command on Linux, if the kernel permits it: a command proved read-only cannot write, any
+// other can write only in the working directories, and files with credentials are hidden. See [Local.Sandbox] and the
+// package sandbox. On other systems, and after approval to leave the sandbox, what Bash runs has the rights of the
+// process; confine it with another [Backend]. Variables that look like credentials are removed from its environment.
 //
-// PDF files are untrusted. Read stops a [PDFReader] after half a minute; the reader must
-// limit its memory.
+// PDF files are untrusted. Read stops a [PDFReader] after half a minute; the reader must limit its memory.
 package builtin
 
 import (
@@ -54,9 +51,8 @@ import (
 
 // Config configures the tools.
 type Config struct {
-	// Dirs are the working directories. Commands run in the first, and relative paths are
-	// relative to it. Empty means the directory of the process. A directory that does not
-	// exist is an error only of the calls in it.
+	// Dirs are the working directories. Commands run in the first, and relative paths are relative to it. Empty means
+	// the directory of the process. A directory that does not exist is an error only of the calls in it.
 	Dirs []string
 
 	// Backend is the machine the tools work on; nil is a [Local] of Dirs.

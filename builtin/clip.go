@@ -54,9 +54,8 @@ func (c *clip) noteBinary() {
 	}
 }
 
-// isBinary reports whether data is not text in UTF-8 or a similar encoding: a tenth of it,
-// and more than a few bytes, are control characters or invalid. A list separated by zero
-// bytes is text.
+// isBinary reports whether data is not text in UTF-8 or a similar encoding: a tenth of it, and more than a few bytes,
+// are control characters or invalid. A list separated by zero bytes is text.
 func isBinary(data []byte) bool {
 	bad := 0
 	for i := 0; i < len(data); {

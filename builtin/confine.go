@@ -27,8 +27,8 @@ func (l *Local) Confines(p permission.Profile) error {
 	return sandbox.Check().Confines()
 }
 
-// confines returns how the command is confined, and whether it is.
-func (l *Local) confines(c Command) (s sandbox.Spec, confined bool, err error) {
+// specFor returns how the command is confined, and whether it is.
+func (l *Local) specFor(c Command) (s sandbox.Spec, confined bool, err error) {
 	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false, nil
 	}
@@ -46,8 +46,8 @@ func (l *Local) confines(c Command) (s sandbox.Spec, confined bool, err error) {
 	return s, true, err
 }
 
-// Spec returns how a command of the profile read or work is confined. It lists the protected and hidden files
-// that exist in Dirs now, and fails if there are too many directories to search.
+// Spec returns how a command of the profile read or work is confined. It has the protected and hidden files that exist
+// in Dirs now, and fails if there are too many directories to search.
 func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	s := l.Sandbox
 	s.Profile = p
@@ -141,8 +141,7 @@ type finder struct {
 	left int // directories that the current search may still look at
 }
 
-// maxDirs and maxNeighbours limit the search, which takes microseconds for each directory before
-// each command.
+// maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
 var maxDirs, maxNeighbours = 50_000, 1_000
 
 // A listing is the content of a directory.
@@ -232,6 +231,7 @@ func (f *finder) neighbours(dirs []string) []string {
 	return slices.Compact(out)
 }
 
+// walk adds the protected and secret files in the directory rel of root, and below it.
 func (f *finder) walk(root, rel string, kept, secret *[]string) {
 	dir := filepath.Join(root, rel)
 	l := f.list(dir, rel)
@@ -253,6 +253,7 @@ func (f *finder) walk(root, rel string, kept, secret *[]string) {
 	}
 }
 
+// list returns the content of a directory, or nil if it is none or the search has reached its limit.
 func (f *finder) list(dir, rel string) *listing {
 	if f.left--; f.left < 0 {
 		return nil

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// mainRepository returns the repository of which the directory is a linked working tree: git writes there when
-// it commits. The repository must name the working tree too, since anyone can create the file that names a
-// repository.
+// mainRepository returns the repository of which the directory is a linked working tree: git writes there when it
+// commits. The repository must name the working tree too, since anyone can create the file that names a repository.
 func mainRepository(dir string) []string {
 	line := func(dir, name string) string {
 		data, _ := os.ReadFile(filepath.Join(dir, name))
@@ -28,16 +27,16 @@ func mainRepository(dir string) []string {
 	if !ok {
 		return nil
 	}
-	own := real(dir, gitDir)
-	if own == "" || filepath.Base(filepath.Dir(own)) != "worktrees" {
+	worktree := real(dir, gitDir)
+	if worktree == "" || filepath.Base(filepath.Dir(worktree)) != "worktrees" {
 		return nil
 	}
-	top := filepath.Dir(filepath.Dir(own))
+	main := filepath.Dir(filepath.Dir(worktree))
 	link := real(dir, ".git")
-	if link == "" || real(own, line(own, "gitdir")) != link || real(own, line(own, "commondir")) != top || !isRepository(top) {
+	if link == "" || real(worktree, line(worktree, "gitdir")) != link || real(worktree, line(worktree, "commondir")) != main || !isRepository(main) {
 		return nil
 	}
-	return []string{top}
+	return []string{main}
 }
 
 // isRepository reports whether git treats the directory as a repository.

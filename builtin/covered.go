@@ -41,8 +41,7 @@ func covered(globs, dirs []string) ([]string, error) {
 }
 
 // coveredBelow returns what the globs cover below the directory top, whose links are resolved. A directory that
-// cannot be listed is covered as a whole. It lists at most left directories, and subtracts their number from
-// left.
+// cannot be listed is covered as a whole. It lists at most left directories, and subtracts their number from left.
 func coveredBelow(top string, globs []string, left *int) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

@@ -73,10 +73,10 @@ type globPattern struct {
 	globs []string // for doublestar, relative to dir; braces are expanded, since doublestar would try every combination
 	fixed []string // its leading directories without wildcards
 	depth int      // greatest depth of a match, or -1 for any
-	bad   bool     // nothing can match
-	many  bool     // the braces expand to more than maxGlobs
 
-	invalid bool // not a valid glob
+	matchesNone bool // nothing can match
+	tooMany     bool // the braces expand to more than maxGlobs
+	invalid     bool // not a valid glob
 }
 
 // badGlob is the error for a glob that cannot be parsed.
@@ -103,7 +103,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 		case seg == "" || seg == ".":
 			continue
 		case seg == "..":
-			g.bad = true
+			g.matchesNone = true
 			g.fixed = append(g.fixed, seg) // so that permission is judged for the target
 		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
 			g.fixed = append(g.fixed, seg)
@@ -111,7 +111,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 		segs = append(segs, seg)
 	}
 	if len(segs) == 0 {
-		g.bad = true
+		g.matchesNone = true
 	} else if len(g.fixed) == len(segs) { // the last one is the file's name
 		g.fixed = g.fixed[:len(segs)-1]
 	}
@@ -130,8 +130,8 @@ func newGlobPattern(dir, pattern string) globPattern {
 			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
 		}
 	}
-	g.many = len(g.globs) > maxGlobs
-	g.bad = g.bad || len(g.globs) == 0
+	g.tooMany = len(g.globs) > maxGlobs
+	g.matchesNone = g.matchesNone || len(g.globs) == 0
 	return g
 }
 
@@ -154,7 +154,7 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	if p.invalid {
 		return "", badGlob("pattern", in.Pattern)
 	}
-	if p.many {
+	if p.tooMany {
 		return "", fmt.Errorf("the braces of pattern %.100q expand to more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
 	}
 	target := g.target(ctx, p.dir)
@@ -162,7 +162,7 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p.bad {
+	if p.matchesNone {
 		top.Close()
 		return fmt.Sprintf("No files match %q: a pattern names files below path, without \"..\".", in.Pattern), nil
 	}
@@ -264,10 +264,12 @@ func (n *newest) text(pattern, dir string, w *walk, timedOut bool) string {
 // notes returns notes for the model about the limits of a search.
 func (w *walk) notes(timedOut bool) string {
 	s := ""
-	if n := int(w.unread.Load()); n > 0 && n != 1 {
-		s += fmt.Sprintf("[%d directories could not be read]\n", n)
-	} else if n == 1 {
-		s += "[1 directory could not be read]\n"
+	switch n := w.unread.Load(); n {
+	case 0:
+	case 1:
+		s = "[1 directory could not be read]\n"
+	default:
+		s = fmt.Sprintf("[%d directories could not be read]\n", n)
 	}
 	if n := int(w.leftOut.Load()); n > 0 {
 		s += fmt.Sprintf("[%s left out: files with credentials, and what a rule for Read covers, are not searched]\n", count(n, "path"))

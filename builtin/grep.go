@@ -196,8 +196,7 @@ func fileType(name string) []string {
 	return nil
 }
 
-// globTokens splits the glob argument at blanks, and at commas that are not in braces.
-// Braces are expanded.
+// globTokens splits the glob argument at blanks, and at commas that are not in braces. Braces are expanded.
 func globTokens(s string) []string {
 	var all []string
 	depth := 0

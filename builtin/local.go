@@ -30,20 +30,18 @@ type Local struct {
 	// Confined refuses files outside Dirs even if the user has allowed them.
 	Confined bool
 
-	// Sandbox says how commands are confined if [sandbox.Check] succeeds: a judged command
-	// runs in the profile of its judgement, and may write in Dirs. A command of profile open,
-	// or one that was not judged, is not confined. On systems without a sandbox no command
-	// is, and Bash has the rights of the process.
+	// Sandbox says how commands are confined if [sandbox.Check] succeeds: a judged command runs in the profile of its
+	// judgement, and may write in Dirs. A command of profile open, or one that was not judged, is not confined. On
+	// systems without a sandbox no command is, and Bash has the rights of the process.
 	//
 	// A Profile here applies to every command, so that open turns the sandbox off. Write and Network grant more.
 	// Protect, Hide and Scratch add to the well-known paths: files that other programs run or trust, credentials,
 	// and caches; see [Local.Spec]. Credentials with a name such as .env are found in Dirs and in the directories
 	// next to them, others only at well-known paths.
 	//
-	// Directories of PATH in Dirs are protected, except those that a package manager fills for a
-	// project, such as node_modules/.bin and bin of a Python environment. A program that a
-	// command adds there with the name of another program of PATH is renamed when the command
-	// has ended, so that no one runs it by mistake outside the sandbox.
+	// Directories of PATH in Dirs are protected, except those that a package manager fills for a project, such as
+	// node_modules/.bin and bin of a Python environment. A program that a command adds there with the name of another
+	// program of PATH is renamed when the command has ended, so that no one runs it by mistake outside the sandbox.
 	Sandbox sandbox.Spec
 
 	// Reveal are absolute paths that a confined command may read, with everything below
@@ -150,7 +148,7 @@ func (l *Local) enter(file *permission.File, create bool) (d *folder, name strin
 			return nil, "", false, errors.New("its symbolic links cannot be resolved")
 		}
 	}
-	if err := l.confine(file.Path); err != nil {
+	if err := l.checkConfined(file.Path); err != nil {
 		return nil, "", false, err
 	}
 	d, rest, err := rootFolder(file.Path)
@@ -197,8 +195,8 @@ func step(d *folder, name string, create bool) (*folder, error) {
 	return nil, err
 }
 
-// confine returns an error if Confined forbids the path, which must have no links.
-func (l *Local) confine(real string) error {
+// checkConfined returns an error if Confined forbids the path, which must have no links.
+func (l *Local) checkConfined(real string) error {
 	if !l.Confined {
 		return nil
 	}
@@ -275,8 +273,7 @@ func (f regularFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [Backend]: it writes and syncs a temporary file in the same directory,
-// then renames it.
+// Write implements [Backend]: it writes and syncs a temporary file in the same directory, then renames it.
 func (l *Local) Write(ctx context.Context, file permission.File, data []byte) error {
 	if err := l.write(file, data); err != nil {
 		return fmt.Errorf("write %s: %w", file.Path, cause(err))

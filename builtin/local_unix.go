@@ -42,11 +42,10 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	cmd.Env = append(slices.Clip(cmd.Env), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// Use a file, not a writer: with a writer, Wait would wait for every process that holds
-	// the pipe.
+	// Use a file, not a writer: with a writer, Wait would wait for every process that has the pipe open.
 	cmd.Stdout, cmd.Stderr = w, w
 	out := c.Output
-	spec, confined, err := l.confines(c)
+	spec, confined, err := l.specFor(c)
 	if err != nil {
 		w.Close()
 		return Exit{}, err

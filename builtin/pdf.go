@@ -19,13 +19,11 @@ const (
 	pdfTimeout = 30 * time.Second
 )
 
-// A PDFReader reads the text of PDF files. The package
-// github.com/kitbag-go/kitbag/builtin/pdf has one.
+// A PDFReader reads the text of PDF files. The package github.com/kitbag-go/kitbag/builtin/pdf has one.
 type PDFReader interface {
 	// OpenPDF returns the number of pages of a PDF file, at least one, and a function that returns the text of a
 	// page, counted from 1. OpenPDF must be safe for concurrent use; the function is called by one goroutine. The
-	// file is untrusted: the reader limits its memory, and returns when the context is done. The bytes do not
-	// change.
+	// file is untrusted: the reader limits its memory, and returns when the context is done. The bytes do not change.
 	OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error)
 }
 

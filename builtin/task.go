@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -239,9 +240,7 @@ func (t *Task) update(in taskUpdateIn) (changed []string) {
 // mergeMetadata returns old with the keys of add set, or removed if their value is null. It changes neither.
 func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
-	for k, v := range old {
-		all[k] = v
-	}
+	maps.Copy(all, old)
 	for k, v := range add {
 		if string(v) == "null" {
 			delete(all, k)
@@ -293,18 +292,14 @@ func (l *taskList) remove(t *Task) {
 func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unknown []string, err error) {
 	type pair struct{ first, then *Task }
 	var pairs []pair
-	for _, id := range slices.Concat(blocks, blockedBy) {
-		if _, err := l.find(id); err != nil {
+	for i, id := range slices.Concat(blocks, blockedBy) {
+		o, err := l.find(id)
+		switch {
+		case err != nil:
 			unknown = append(unknown, id)
-		}
-	}
-	for _, id := range blocks {
-		if o, err := l.find(id); err == nil {
+		case i < len(blocks):
 			pairs = append(pairs, pair{t, o})
-		}
-	}
-	for _, id := range blockedBy {
-		if o, err := l.find(id); err == nil {
+		default:
 			pairs = append(pairs, pair{o, t})
 		}
 	}

@@ -299,9 +299,8 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	return gitignore.Parse(data)
 }
 
-// above returns the rules of the directories above root, up to that of the repository; outside a repository it
-// returns none, as in git. So a search that begins in a subdirectory skips the same files as one that begins at
-// the top.
+// above returns the rules of the directories above root, up to the top of the repository, and none outside of a
+// repository, as in git. So a search from a subdirectory skips the same files as one from the top.
 func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {
