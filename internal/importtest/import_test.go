@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"model/catalog":    {"message"},
 	"model/anthropic":  {"model", "model/httperror", "model/internal/again", "model/internal/provider", "tool", "message"},
 	"model/httperror":  {"model"},
-	"model/scripted":   {"model", "model/internal/size", "tool", "message"},
+	"model/scripted":   {"model", "model/internal/size", "message"},
 	"model/replay":     {"model"},
 	"model/modeltest":  {"model", "message"},
 	"skill":            {},

@@ -10,8 +10,7 @@
 // reader. Call ids ("call_1", "call_2", …) continue those in the request's messages: the same script and conversation
 // give the same answer, even in another process. Usage is an estimate of four bytes per token.
 //
-// In a test use [Test], which fails the test when turns are left over or missing. [CallEvery] calls every tool the
-// model is shown, with arguments made from its schema.
+// In a test use [Test], which fails the test when turns are left over or missing.
 package scripted
 
 import (

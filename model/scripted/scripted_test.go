@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 func ask(m model.Model, req *model.Request) (*message.Message, *model.Finish, error) {
@@ -210,65 +208,5 @@ func TestConcurrent(t *testing.T) {
 	slices.Sort(texts)
 	if len(slices.Compact(texts)) != n {
 		t.Error("a turn was played twice")
-	}
-}
-
-// TestCallEvery makes arguments for the schemas in testdata/schemas.jsonl, and
-// validates them.
-func TestCallEvery(t *testing.T) {
-	data, err := os.ReadFile("testdata/schemas.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	req := &model.Request{}
-	schemas := map[string]json.RawMessage{}
-	for line := range strings.Lines(string(data)) {
-		var row struct {
-			Why    string
-			Schema json.RawMessage
-		}
-		if err := json.Unmarshal([]byte(line), &row); err != nil {
-			t.Fatal(err)
-		}
-		req.Tools = append(req.Tools, tool.Info{Name: row.Why, Input: row.Schema})
-		schemas[row.Why] = row.Schema
-	}
-	req.Tools = append(req.Tools, tool.Info{Name: "left out"}, tool.Info{Name: "without a schema"})
-	msg, _, err := ask(scripted.New(scripted.CallEvery("left out")), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := msg.ToolCalls()
-	if len(calls) != len(req.Tools)-1 || len(calls) < 15 {
-		t.Fatalf("%d calls for %d tools", len(calls), len(req.Tools))
-	}
-	for _, c := range calls {
-		if schemas[c.Name] == nil {
-			continue
-		}
-		doc, _ := jsonschema.UnmarshalJSON(strings.NewReader(string(schemas[c.Name])))
-		comp := jsonschema.NewCompiler()
-		if err := comp.AddResource("s:", doc); err != nil {
-			t.Fatal(err)
-		}
-		s, err := comp.Compile("s:")
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(string(c.Input)))
-		if err == nil {
-			err = s.Validate(v)
-		}
-		if err != nil {
-			t.Errorf("%s: %s: %v", c.Name, c.Input, err)
-		}
-	}
-}
-
-// TestCallEveryFails: the error for a schema without a valid sample names the tool.
-func TestCallEveryFails(t *testing.T) {
-	req := &model.Request{Tools: []tool.Info{{Name: "odd", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","pattern":"^q{17}$"}},"required":["a"]}`)}}}
-	if _, _, err := ask(scripted.New(scripted.CallEvery()), req); err == nil || !strings.Contains(err.Error(), `"odd"`) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Turn is the model's answer to one request. [Say], [Call], [Think], [Fail], [Func], [CallEvery] and [Repeat]
-// create turns; [Turn.And] and [Turn.Expect] combine them. Turns are values and may be used more than once.
+// A Turn is the model's answer to one request. [Say], [Call], [Think], [Fail], [Func] and [Repeat] create turns;
+// [Turn.And] and [Turn.Expect] combine them. Turns are values and may be used more than once.
 type Turn struct {
 	parts  []part
 	checks []func(*model.Request) error
