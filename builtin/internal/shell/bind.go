@@ -440,7 +440,7 @@ func (w *walker) readFrom(name string, args []arg) binding {
 	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
 	}
-	if name == "read" && w.fed() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
+	if name == "read" && w.inputClass() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
 		return binding{lead: true, atom: true}
 	}
 	// A single variable gets the whole line, several variables get parts of it.

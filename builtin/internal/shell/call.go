@@ -145,7 +145,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 	c := w.add()
 	c.args, c.text, c.secret = args, text, secret
 	if !head.known || head.text == "" {
-		w.conclude(at, &parsed{}, "the command's name is not literal")
+		w.setEffects(at, &parsed{}, "the command's name is not literal")
 		if !head.known && !head.field && len(args) > 1 { // it may expand to nothing
 			w.inside(at, func() { w.simple(args[1:], joinRaw(args[1:]), "") })
 		}
@@ -159,11 +159,11 @@ func (w *walker) simple(args []arg, text, secret string) {
 	}
 	// A program of the same name in another directory is a different program: the table is then used for deny rules
 	// and alarms, but not as a proof.
-	p, why := w.understand(c, families()[c.name], c.name, args[1:])
+	p, why := w.matchTables(c, families()[c.name], c.name, args[1:])
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
 		why = head.text + " is not in a standard directory"
 	}
-	w.conclude(at, p, why)
+	w.setEffects(at, p, why)
 	if p.spec != nil {
 		w.follow(at, p, why)
 	}

@@ -22,7 +22,7 @@ func init() {
 		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
 		"getent": getentArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
 
-		// Pagers treat it as a command.
+		// A pager runs an operand such as +!ls as a command.
 		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
 			return strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead
 		}),
@@ -30,7 +30,7 @@ func init() {
 		"nourl": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
 			return strings.ContainsAny(op.text, "%"+hole) || strings.Contains(op.text, "://")
 		}),
-		// A format may expand macros, also in what a package says of itself, and so may the name of a file.
+		// rpm expands macros in formats, in the texts of a package (":expand") and in names of files.
 		"rpm": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
 			return !op.known || op.opt && strings.Contains(op.text, ":expand") ||
 				!op.opt && (strings.Contains(op.text, "://") || strings.Contains(op.text, "%"))
@@ -348,8 +348,8 @@ func historyArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// hostArgs refuses names of repositories and images that are, or may be, on a machine that the name says: the
-// connection alone can carry data there.
+// hostArgs refuses names of repositories and images that contain, or may contain, the name of a host: connecting to
+// it alone can send data there.
 func hostArgs(_ *walker, _ *command, p *parsed) string {
 	var named []arg
 	for _, op := range p.ops {

@@ -13,7 +13,7 @@ import (
 
 // secretAmong returns which secret a word may name, or "".
 func (w *walker) secretAmong(c *command, op *arg) string {
-	if own := ownPlace(op.text); own != op.text {
+	if own := withoutProc(op.text); own != op.text {
 		there := *op
 		switch there.text = own; strings.Count(own, hole) {
 		case 0:
@@ -111,7 +111,7 @@ func (r *reach) inUnknownDir(c *command) string {
 		return ""
 	}
 	for _, word := range r.words {
-		if !path.IsAbs(ownPlace(word.text)) && word.text != "" && pathrule.MayBeKept(word.text) {
+		if !path.IsAbs(withoutProc(word.text)) && word.text != "" && pathrule.MayBeKept(word.text) {
 			return word.text
 		}
 	}

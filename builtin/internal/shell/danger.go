@@ -126,7 +126,7 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 	if strings.Contains(a.text, hole) || a.text == "" {
 		return nil
 	}
-	text := ownPlace(a.text)
+	text := withoutProc(a.text)
 	if path.IsAbs(text) {
 		return append(out, path.Clean(text))
 	}
@@ -139,9 +139,8 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 	return out
 }
 
-// ownPlace converts a path through /proc/self/cwd to a relative one, and one through
-// /proc/self/root to an absolute one.
-func ownPlace(text string) string {
+// withoutProc replaces /proc/self/cwd/x by ./x, and /proc/self/root/x by /x.
+func withoutProc(text string) string {
 	if !strings.HasPrefix(text, "/proc/") && !strings.HasPrefix(text, "/dev/fd/") {
 		return text
 	}

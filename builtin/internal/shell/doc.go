@@ -39,8 +39,8 @@
 //
 // # Files of a directory that programs run
 //
-// Git, go, npm, cargo and others run what files of the current directory, or of one above it,
-// name. A user permits that by trusting a directory as a whole, in [pathrule.Place.Trusted];
+// Git, go, npm, cargo and others run programs that files of the current directory, or of a
+// directory above it, name. A user permits that by trusting a directory as a whole, in [pathrule.Place.Trusted];
 // working directories are not trusted automatically. Below a working directory that is not
 // trusted the analysis checks for these files, and if it finds some the command is not
 // read-only; a plain clone has none. In other directories it is never read-only.

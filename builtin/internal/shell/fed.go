@@ -30,7 +30,7 @@ func (w *walker) fedByXargs(p *parsed, rest []arg) []arg {
 	if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 		more := anything("…")
 		more.from = from
-		if (w.fed() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
+		if (w.inputClass() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
 			more.lead = true
 		}
 		out = append(out, more)

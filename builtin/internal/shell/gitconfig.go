@@ -198,7 +198,8 @@ var idleSections = strings.Fields("author committer user color column advice bra
 	"maintenance pack index feature status tag commit init rerere stash svn http https credential url protocol receive transfer uploadpack sendemail " +
 	"i18n lfs cvs remotes web browser instaweb imap am apply clean clone checkout worktree notes sequence versionsort blame grep core pager interactive vsts-config github hub gitflow gh")
 
-// idleKeys are such settings of sections that also have others.
+// idleKeys are further settings that make a read-only command run nothing, from sections that also have settings
+// that do.
 var idleKeys = strings.Fields("diff.renames diff.renamelimit diff.context diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved " +
 	"diff.colormovedws diff.interhunkcontext diff.indentheuristic diff.relative diff.wserrorhighlight diff.tool diff.guitool diff.statgraphwidth diff.autorefreshindex " +
 	"log.date log.decorate log.follow log.abbrevcommit log.mailmap log.showroot log.showsignature log.diffmerges extensions.objectformat extensions.worktreeconfig extensions.refstorage extensions.noop extensions.preciousobjects " +

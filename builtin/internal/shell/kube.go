@@ -95,7 +95,7 @@ func kubeHistoryArgs(w *walker, c *command, p *parsed) string {
 	return kubeArgs(w, c, p)
 }
 
-// kubeDescribeArgs is kubeArgs for kubectl describe, which shows the tokens among the secrets.
+// kubeDescribeArgs is kubeArgs for kubectl describe, which prints the tokens of service accounts.
 func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
 	if why := kubeArgs(w, c, p); why != "" {
 		return why
@@ -143,7 +143,7 @@ var plainLeaves = sync.OnceValue(func() []string {
 		"resources serviceAccountName serviceAccount restartPolicy schedule suspend lastScheduleTime completions succeeded failed active version kubeletVersion osImage containerRuntimeVersion taints selector matchLabels ownerReferences")
 })
 
-// plainTemplate reports whether an output format of kubectl only shows such fields.
+// plainTemplate reports whether an output format of kubectl only shows plainLeaves.
 func plainTemplate(format string) bool {
 	kind, text, _ := strings.Cut(format, "=")
 	if !slices.Contains([]string{"jsonpath", "jsonpath-as-json", "go-template", "template", "custom-columns"}, kind) {

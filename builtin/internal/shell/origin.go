@@ -214,7 +214,7 @@ func (f *findings) feeds(o origin, k *command) bool {
 
 // inUnknownDir reports whether a name is relative to an unknown directory.
 func (c *command) inUnknownDir(a *arg) bool {
-	return len(c.cwds) == 0 && a.text != "" && !path.IsAbs(ownPlace(a.text)) && !strings.Contains(a.text, hole)
+	return len(c.cwds) == 0 && a.text != "" && !path.IsAbs(withoutProc(a.text)) && !strings.Contains(a.text, hole)
 }
 
 // within returns the spots of a word whose hole is a name in s.

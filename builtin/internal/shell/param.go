@@ -166,7 +166,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		if isNumber(lit) || basedNumber().MatchString(lit) {
 			return true
 		}
-		if stmts := soleSubstitution(x); stmts != nil && yields(stmts) == digits {
+		if stmts := soleSubstitution(x); stmts != nil && outputClass(stmts) == digits {
 			w.nested(stmts, "a command substitution")
 			return true
 		}

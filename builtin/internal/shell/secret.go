@@ -137,7 +137,7 @@ func (c *command) secretName(op *operand) string {
 
 // globs returns a as absolute patterns, with a star for unknown text.
 func (c *command) globs(a *arg) []string {
-	text := ownPlace(a.text)
+	text := withoutProc(a.text)
 	if strings.HasPrefix(text, hole+"/") {
 		text = "/x" + text[len(hole):]
 	}

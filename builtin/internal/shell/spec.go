@@ -43,9 +43,9 @@ import (
 //	pure     reads no file
 //	whole    arguments that are not accepted may be a program: only a rule that is the whole
 //	         command allows it
-//	takes:x,y the command runs programs that these files of its directory, or of one above it,
-//	         name: see bring.go. x:a|b means that x contains a or b, git
-//	         the settings of the repository
+//	takes:x,y these files, in the command's directory or above it, may name programs that it
+//	         runs: see bring.go. x:a|b means an x that contains a or b, and git the settings
+//	         of the repository
 //	into:-C  the value of this option is used as the current directory
 //	fn:name  a function in Go checks the arguments
 //	@name    the options of a line "@name : options"

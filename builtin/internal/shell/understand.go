@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// understand finds the line of the tables that accepts the whole command, preferably a harmless one. If no line
-// does, it returns the best guess and the reason. f is the family of the command's name, with subcommands, or
-// nil if the name is in no table.
-func (w *walker) understand(c *command, f *family, name string, args []arg) (*parsed, string) {
+// matchTables finds the line of the tables that accepts the whole command, preferably a harmless one. If no line
+// accepts it, matchTables returns the best guess and the reason. f has the lines for the command's name and for its
+// subcommands; it is nil if no table has the name.
+func (w *walker) matchTables(c *command, f *family, name string, args []arg) (*parsed, string) {
 	if f == nil {
 		p := w.parsed.one()
 		*p = parsed{rest: -1}
@@ -18,14 +18,14 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (*pa
 	// itself may.
 	if len(args) > 0 && args[0].known && !f.verbs {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
-			p, why := w.understand(c, sub, sub.name, args[1:])
+			p, why := w.matchTables(c, sub, sub.name, args[1:])
 			if why == "" || len(f.lines) == 0 {
 				return p, why
 			}
 		}
 	}
 	if len(f.lines) == 0 {
-		return w.understand(c, nil, f.name, args)
+		return w.matchTables(c, nil, f.name, args)
 	}
 	var guess *parsed
 	why, found, whole, maybeOption := "", false, false, false
@@ -101,7 +101,7 @@ func (w *walker) subcommand(c *command, f *family, p *parsed) (*parsed, string) 
 	if below == nil {
 		name = f.name + " " + sub.text
 	}
-	q, why := w.understand(c, below, name, p.args[p.rest+1:])
+	q, why := w.matchTables(c, below, name, p.args[p.rest+1:])
 	q.effects |= p.effects
 	q.whole = q.whole || p.whole
 	if len(p.ops) > 0 {
@@ -110,8 +110,8 @@ func (w *walker) subcommand(c *command, f *family, p *parsed) (*parsed, string) 
 	return q, why
 }
 
-// conclude sets the effects of the command at index i from its parsed arguments.
-func (w *walker) conclude(i int, p *parsed, why string) {
+// setEffects sets the effects of the command at index i from its parsed arguments.
+func (w *walker) setEffects(i int, p *parsed, why string) {
 	c := &w.cmds[i]
 	eff := p.effects
 	if why != "" || p.spec == nil {
@@ -132,7 +132,7 @@ func (w *walker) conclude(i int, p *parsed, why string) {
 			}
 		}
 	}
-	eff |= w.operate(c, p.ops)
+	eff |= w.recordOperands(c, p.ops)
 	// Most commands read something, at least the directory; do not report that for commands that do not.
 	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
 		eff |= reading
@@ -153,8 +153,8 @@ func (w *walker) conclude(i int, p *parsed, why string) {
 	}
 }
 
-// operate records what a command reads and changes, and returns the effects.
-func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
+// recordOperands records the files that a command reads and changes, and returns the effects.
+func (w *walker) recordOperands(c *command, ops []roleArg) (eff effects) {
 	reads := 0
 	for i := range ops {
 		if ops[i].kind == 'r' {

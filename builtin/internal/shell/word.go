@@ -374,7 +374,7 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 		b.WriteString(text)
 		return
 	}
-	a.class = yields(p.Stmts)
+	a.class = outputClass(p.Stmts)
 	if a.class != anyText && b.Len() == 0 {
 		a.lead = true
 	}

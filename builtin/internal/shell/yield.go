@@ -19,8 +19,8 @@ const (
 	digits        // at most one number, without a sign
 )
 
-// yields returns the class of the output of statements.
-func yields(stmts []*syntax.Stmt) class {
+// outputClass returns the class of the output of statements.
+func outputClass(stmts []*syntax.Stmt) class {
 	if len(stmts) != 1 {
 		return anyText
 	}
@@ -37,7 +37,7 @@ func yields(stmts []*syntax.Stmt) class {
 	switch c := s.Cmd.(type) {
 	case *syntax.CallExpr:
 		if args := plainArgs(c); args != nil {
-			return yieldsOf(args)
+			return callClass(args)
 		}
 	case *syntax.BinaryCmd:
 		switch c.Op {
@@ -46,7 +46,7 @@ func yields(stmts []*syntax.Stmt) class {
 		case syntax.OrStmt: // grep -c x f || true
 			y, ok := c.Y.Cmd.(*syntax.CallExpr)
 			if ok && len(c.Y.Redirs) == 0 && slices.Contains([]string{"true", ":", "echo 0", "echo 1"}, strings.Join(plainArgs(y), " ")) {
-				return yields([]*syntax.Stmt{c.X})
+				return outputClass([]*syntax.Stmt{c.X})
 			}
 		}
 	}
@@ -66,13 +66,13 @@ func filtered(c *syntax.BinaryCmd) class {
 	text := strings.Join(args, " ")
 	switch {
 	case firstLines().MatchString(text):
-		return yields([]*syntax.Stmt{c.X})
+		return outputClass([]*syntax.Stmt{c.X})
 	case text == "tr -d  " || text == "tr -d [:space:]" || text == "xargs":
-		return yields([]*syntax.Stmt{c.X})
+		return outputClass([]*syntax.Stmt{c.X})
 	case text == "awk {print $1}" || text == "cut -d  -f1" || text == "cut -d -f1":
 		return firstColumn(c.X)
 	}
-	return yieldsOf(args)
+	return callClass(args)
 }
 
 var firstLines = lazy.Regexp(`^((head|tail)( -n)? ?-?\d*|sort( -u)?|uniq|cat)$`)
@@ -98,7 +98,7 @@ func firstColumn(s *syntax.Stmt) class {
 		rest := slices.DeleteFunc(slices.Clone(args[2:]), func(a string) bool { return a == "--oneline" })
 		return gitHashes(append(rest, "--format=%h"))
 	}
-	return yields([]*syntax.Stmt{s})
+	return outputClass([]*syntax.Stmt{s})
 }
 
 // plainArgs returns the words of a call; a word with an expansion is "\x00" with the known text
@@ -127,22 +127,23 @@ func plainArgs(c *syntax.CallExpr) []string {
 // Commands whose output has a class, with their words. A word with an expansion has a hole, which
 // \S and . do not match.
 var (
-	yieldNumbers = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
-	yieldAtoms   = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
-	yieldNames   = lazy.Regexp(`^kubectl get [a-z,]+( -n [a-z0-9-]+| -A| --all-namespaces| -l [\w=./-]+)* -o name$`)
+	printsNumber = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
+	printsAtoms  = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
+	printsNames  = lazy.Regexp(`^kubectl get [a-z,]+( -n [a-z0-9-]+| -A| --all-namespaces| -l [\w=./-]+)* -o name$`)
 )
 
-func yieldsOf(args []string) class {
-	if !slices.Contains(yielding, args[0]) {
+// callClass returns the class of the output of a command with these words.
+func callClass(args []string) class {
+	if !slices.Contains(classified, args[0]) {
 		return anyText
 	}
 	text := strings.Join(args, " ")
 	switch {
-	case yieldNumbers().MatchString(text):
+	case printsNumber().MatchString(text):
 		return digits
-	case yieldAtoms().MatchString(text):
+	case printsAtoms().MatchString(text):
 		return atoms
-	case yieldNames().MatchString(text):
+	case printsNames().MatchString(text):
 		return names
 	case strings.HasPrefix(text, "git log ") || strings.HasPrefix(text, "git rev-list "):
 		if args[1] == "rev-list" {
@@ -158,31 +159,24 @@ var gitHashOption = lazy.Regexp(`^(-n|-\d+|-n\d+|--max-count=\d+|--no-merges|--m
 // gitHashes returns atoms if git log or git rev-list prints hashes, or times, with these
 // arguments.
 func gitHashes(args []string) class {
-	formatted := false
+	printed := anyText
 	for _, a := range args {
 		switch {
 		case a == "--":
-			return classIf(formatted)
+			return printed
 		case a == "--format=%H", a == "--format=%h", a == "--format=%ct", a == "--format=%at", a == "--pretty=%H", a == "--pretty=%h", a == "--pretty=format:%H", a == "--pretty=format:%h", a == "--pretty=tformat:%H", a == "--pretty=tformat:%h":
-			formatted = true
+			printed = atoms
 		case strings.HasPrefix(a, hole):
 			return anyText
 		case strings.HasPrefix(a, "-") && !gitHashOption().MatchString(a):
 			return anyText
 		}
 	}
-	return classIf(formatted)
+	return printed
 }
 
-// yielding are the commands that the expressions above begin with.
-var yielding = strings.Fields("wc git date nproc id grep awk jq tput docker podman seq stat kubectl")
-
-func classIf(ok bool) class {
-	if ok {
-		return atoms
-	}
-	return anyText
-}
+// classified lists the first words that the expressions above match: other commands need not be matched.
+var classified = strings.Fields("wc git date nproc id grep awk jq tput docker podman seq stat kubectl")
 
 // onlySafeSplits reports whether none of the words that an unquoted part of a word may expand to
 // begins with a dash.
@@ -195,7 +189,7 @@ func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
 				return false
 			}
 		case *syntax.CmdSubst:
-			if !quoted && yields(p.Stmts) == anyText {
+			if !quoted && outputClass(p.Stmts) == anyText {
 				return false
 			}
 		case *syntax.ParamExp:
@@ -250,10 +244,10 @@ func findsBelow(s *syntax.Stmt) bool {
 	return true
 }
 
-// fed returns the class of the standard input.
-func (w *walker) fed() class {
+// inputClass returns the class of the standard input.
+func (w *walker) inputClass() class {
 	if w.in.fed == nil {
 		return anyText
 	}
-	return yields([]*syntax.Stmt{w.in.fed})
+	return outputClass([]*syntax.Stmt{w.in.fed})
 }
