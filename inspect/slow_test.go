@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -175,4 +176,23 @@ func TestGonePage(t *testing.T) {
 	if intact.Err() != nil || strings.Count(rec.Body.String(), "event: list\n") != 2 {
 		t.Errorf("%v, %s", intact.Err(), rec.Body)
 	}
+}
+
+// TestPageSize adds up the files of the page.
+func TestPageSize(t *testing.T) {
+	var size int64
+	err := fs.WalkDir(pageFiles, ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil || size > 300_000 {
+		t.Errorf("the page has %d bytes, %v", size, err)
+	}
+	t.Logf("%d bytes", size)
 }

@@ -50,7 +50,9 @@ in FILE.events.
 An answer to a question of "kitbag chat" or "kitbag run" lets the conversation
 continue here, with the model, rules and servers that "kitbag run" would use in the
 current directory; the flags are the same. The sessions of other programs get the
-answer in their inbox, from which that program takes it.`,
+answer in their inbox, from which that program takes it. A session file that is not
+sealed with your key, such as one of an older version, is only shown, unless you trust
+it with --trust-session.`,
 		Example: `  kitbag ui --open
   kitbag ui --store s.json
   kitbag ui --store sessions.db --addr 127.0.0.1:8080`,
