@@ -53,7 +53,7 @@ func (bs *Blocks) UnmarshalJSON(data []byte) error {
 	}
 	out := make(Blocks, len(raws))
 	for i, raw := range raws {
-		b, err := DecodeBlock(raw)
+		b, err := decodeBlock(raw)
 		if err != nil {
 			return fmt.Errorf("block %d: %w", i, err)
 		}
@@ -63,8 +63,8 @@ func (bs *Blocks) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DecodeBlock decodes one block from its JSON object.
-func DecodeBlock(raw json.RawMessage) (Block, error) {
+// decodeBlock decodes one block from its JSON object.
+func decodeBlock(raw json.RawMessage) (Block, error) {
 	var tag struct {
 		Type *string `json:"type"`
 	}

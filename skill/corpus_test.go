@@ -145,19 +145,16 @@ func compareAll(t *testing.T, dir string, skills []*Skill, archive *txtar.Archiv
 func compareRead(t *testing.T, s *Skill, want []byte) {
 	t.Helper()
 	doc := s.Document()
-	sections, lineNumbers, links, code := []any{}, []any{}, []any{}, []any{}
+	sections, lineNumbers, links := []any{}, []any{}, []any{}
 	for _, sec := range doc.Sections {
 		sections, lineNumbers = append(sections, sec.Anchor), append(lineNumbers, float64(sec.Line))
 	}
 	for _, l := range doc.Links {
 		links = append(links, l.Target)
 	}
-	for _, c := range doc.Code {
-		code = append(code, c.Language)
-	}
 	got := map[string]any{
 		"description": s.Description, "license": s.License, "compatibility": s.Compatibility, "metadata": s.Metadata,
-		"tools": s.AllowedTools, "title": doc.Title, "sections": sections, "lines": lineNumbers, "links": links, "code": code,
+		"tools": s.AllowedTools, "title": doc.Title, "sections": sections, "lines": lineNumbers, "links": links,
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(want, &fields); err != nil {

@@ -26,7 +26,7 @@
 // strict: it reports a skill with any error as invalid, and also checks the body. [Diagnostic] lists the rules.
 //
 // Load caches. It checks the size and time of the files and folders it read before, and opens nothing if they are
-// unchanged. A change that leaves both as they were goes unnoticed.
+// unchanged. A change that leaves both as they were goes unnoticed. [Watch] yields the skills when they have changed.
 //
 // # Trust
 //

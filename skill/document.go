@@ -18,7 +18,6 @@ type Document struct {
 	Title    string    // of the first heading; "" if there is none
 	Sections []Section // one for each heading, in their order
 	Links    []Link    // links and images, in their order
-	Code     []Code    // code blocks, in their order
 
 	text string
 	refs []Link // code spans that look like the path of a bundled file
@@ -40,13 +39,6 @@ type Link struct {
 	Text   string
 	Target string // as written
 	Line   int
-}
-
-// A Code is a code block.
-type Code struct {
-	Language string // "" when none is given
-	Text     string
-	Line     int // of its first line of code
 }
 
 // ParseDocument parses markdown (CommonMark). Any text is a document.
@@ -208,10 +200,6 @@ func (w *walker) visit(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		w.block = n.Lines().At(0).Start
 	}
 	switch n := n.(type) {
-	case *ast.FencedCodeBlock:
-		w.doc.Code = append(w.doc.Code, Code{string(n.Language(w.src)), string(n.Lines().Value(w.src)), w.lineOf(w.block)})
-	case *ast.CodeBlock:
-		w.doc.Code = append(w.doc.Code, Code{"", string(n.Lines().Value(w.src)), w.lineOf(w.block)})
 	case *ast.Link:
 		w.link(n, string(n.Destination))
 	case *ast.Image:
