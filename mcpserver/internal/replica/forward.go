@@ -97,9 +97,10 @@ func (b *body) Read(p []byte) (int, error) {
 	return 0, ErrNotSent
 }
 
-// Forward forwards a request to the replica with the id and the URL, and its answer to the client. The request
-// keeps its headers and its query, but not its path; its body is that of GetBody, if it was read before. If Forward returns an error, it has not answered. If the
-// replica dies in the middle of a stream, or ctx ends, the client gets the event lost, unless that is empty.
+// Forward forwards a request to the replica with the id and the URL, and its answer to the client. The request keeps its
+// headers and its query, but not its path; its body is that of GetBody, if it was read before. If Forward returns an error, it
+// has not answered. If the replica dies in the middle of a stream, or ctx ends, the client gets the event lost, unless that is
+// empty.
 func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, to, lost string) (failed error) {
 	target, err := url.Parse(to)
 	if err != nil {
