@@ -29,7 +29,7 @@ type File struct {
 	Kind  string // "script", "reference", "asset", by the folders of the specification, or "other"
 }
 
-// Files lists the skill's files sorted by name: at most 1,000, without version control and installed modules. Only
+// Files lists the skill's files sorted by name: at most 1,000, without hidden ones and installed modules. Only
 // regular files are listed, and no links that lead out of the skill's folder.
 func (s *Skill) Files() ([]File, error) {
 	if s.Remote != nil {
@@ -45,9 +45,9 @@ func (s *Skill) Files() ([]File, error) {
 		switch {
 		case err != nil:
 			return nil // skip what cannot be opened
-		case d.IsDir() && ignored(d.Name()):
+		case d.IsDir() && (ignored(d.Name()) || isHidden(name)):
 			return fs.SkipDir
-		case d.IsDir(), !strings.Contains(name, "/") && isSkillFile(name):
+		case d.IsDir(), isHidden(name), !strings.Contains(name, "/") && isSkillFile(name):
 			return nil
 		case len(list) == maxListed:
 			return fs.SkipAll
@@ -78,12 +78,20 @@ func (s *Skill) readFile(name string, limit int64) ([]byte, error) {
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
 		return nil, errors.New("the name must be relative to the skill's folder and stay inside; list the files by reading the skill without file")
 	}
+	if isHidden(clean) {
+		return nil, errors.New("hidden files are not part of a skill, since they may hold credentials; if you need it, read it with another tool")
+	}
 	files, done, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	return readRegular(files, clean, limit)
+}
+
+// isHidden reports whether a name in a skill's folder, or a folder on the way, begins with a dot.
+func isHidden(name string) bool {
+	return strings.HasPrefix(name, ".") && name != "." || strings.Contains(name, "/.")
 }
 
 // readRegular reads a regular file of at most limit bytes. It checks before it opens, since

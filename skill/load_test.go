@@ -279,6 +279,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestHiddenFiles checks that a model is shown neither hidden files of a skill, which may hold credentials, nor
+// hidden characters.
+func TestHiddenFiles(t *testing.T) {
+	dir := t.TempDir()
+	const smuggled = "a\u202eb\u200bc\U000E0041d"
+	write(t, dir, "s/SKILL.md", source("s", "# One\n"+smuggled+"\n# Two\n"+smuggled))
+	write(t, dir, "s/notes.txt", smuggled)
+	for _, name := range []string{".env", "scripts/.env", ".ssh/config", ".secrets/key"} {
+		write(t, dir, "s/"+name, "the secret")
+	}
+	skills, _ := load(t, In(dir))
+	files, err := skills[0].Files()
+	if got := fmt.Sprint(files); err != nil || got != "[{notes.txt 14 other}]" {
+		t.Errorf("files %s, %v", got, err)
+	}
+	for _, name := range []string{".env", "./.env", "scripts/.env", ".ssh/config", ".secrets/key", `scripts\.env`, "scripts/../.env"} {
+		if page, err := View(t.Context(), skills, Query{Skill: "s", File: name}); err == nil || !strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%q shows %+v, %v", name, page, err)
+		}
+		if data, err := skills[0].Read(t.Context(), name); err == nil {
+			t.Errorf("%q is served as %q", name, data)
+		}
+	}
+	for _, q := range []Query{{Skill: "s"}, {Skill: "s", Section: "Two"}, {Skill: "s", File: "notes.txt"}} {
+		if page, err := View(t.Context(), skills, q); err != nil || !strings.Contains(page.Text, "abcd") || strings.ContainsAny(page.Text, "\u202e\u200b\U000E0041") {
+			t.Errorf("%+v shows %+v, %v", q, page, err)
+		}
+	}
+}
+
 func TestReadFileLimit(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "s/SKILL.md", source("s", "x"))

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // A Remote has the files of a skill that is not on this machine, such as one that an MCP server serves. A file is
@@ -148,11 +146,7 @@ func (s *Skill) readRemote(ctx context.Context, name string) ([]byte, error) {
 		if f.Bytes > maxResource {
 			return nil, fmt.Errorf("file %s of skill %s has %d bytes, more than the limit of %d", quote(name), quote(s.Name), f.Bytes, maxResource)
 		}
-		data, err := s.Remote.Read(ctx, name)
-		if err == nil && isText(data) {
-			data = []byte(visible.Result(string(data)))
-		}
-		return data, err
+		return s.Remote.Read(ctx, name)
 	}
 	return nil, fs.ErrNotExist
 }
