@@ -59,8 +59,8 @@ func (e *NotFoundError) Error() string {
 // View shows a skill, or a part of it, as the Skill tool does. A text over the limit is shown in pieces, with a
 // note how to get the rest: if it has sections, the outline and the first section, else parts of that size. A
 // section without subsections is shown whole, whatever its size. Characters that only a model reads are removed.
-// Errors are written for the model; a missing
-// skill, section or file is a [*NotFoundError]. A skill that is not on this machine is fetched, until ctx is done.
+// Errors are written for the model; a missing skill, section or file is a [*NotFoundError]. A skill that is not on
+// this machine is fetched, until ctx is done.
 func View(ctx context.Context, skills []*Skill, q Query) (*Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = DefaultLimit
