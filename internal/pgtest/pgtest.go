@@ -120,7 +120,7 @@ func (s *Server) command(name string, args ...string) (*exec.Cmd, error) {
 	who, err := user.Lookup("postgres")
 	if err != nil {
 		if who, err = user.Lookup("nobody"); err != nil {
-			return nil, fmt.Errorf("Postgres refuses to run as root, and neither of the users postgres and nobody exists: %w", err)
+			return nil, fmt.Errorf("neither of the users postgres and nobody exists, and Postgres refuses to run as root: %w", err)
 		}
 	}
 	uid, err := strconv.Atoi(who.Uid)
