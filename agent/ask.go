@@ -38,8 +38,8 @@ func (r *run) ask(hint string) error {
 	if err == nil {
 		err = r.fit(v)
 	}
-	for q := new(decide.Question); err == nil; {
-		if left, limited := r.timeLeft(); limited && left <= 0 && q.Answers() > 0 {
+	for attempts := new(decide.Attempts); err == nil; {
+		if left, limited := r.timeLeft(); limited && left <= 0 && attempts.Answers() > 0 {
 			return nil // the caller asks for the final answer
 		}
 		mc, failure := r.generate()
@@ -53,7 +53,7 @@ func (r *run) ask(hint string) error {
 			return r.keepText(mc.msg, "limit")
 		}
 		var done bool
-		if done, err = r.react(q, v, mc, failure); done {
+		if done, err = r.react(attempts, v, mc, failure); done {
 			return err
 		}
 	}
@@ -64,12 +64,12 @@ func (r *run) ask(hint string) error {
 }
 
 // react handles an answer or a failure, and reports whether ask is done.
-func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
+func (r *run) react(attempts *decide.Attempts, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
 	// An error that is not a model.Error is a bug, which another try would hide.
 	e, ok := errors.AsType[*model.Error](failure)
 	answer := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
 		HasBlocks: len(mc.msg.Blocks) > 0, HasText: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
-	reaction := q.React(answer)
+	reaction := attempts.React(answer)
 	switch {
 	case reaction.Fix:
 		return false, r.fixRefused(v, failure)
@@ -84,7 +84,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure 
 	case err != nil:
 		return true, err
 	case !reaction.Again && failure == nil:
-		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), mc.reason())
+		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", attempts.Answers(), mc.reason())
 	case !reaction.Again:
 		return true, failure
 	case reaction.Hint != "":
@@ -231,7 +231,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	r.await(&mc.flight)
 	mc.complete()
 	if mc.cancelCause() != nil || r.ctx.Err() != nil {
-		r.unanswered = mc.err // reported in addition to what ends the run
+		r.answerErr = mc.err // reported in addition to what ends the run
 	}
 	switch {
 	case mc.cancelCause() != nil && mc.finish == nil:

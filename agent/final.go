@@ -41,8 +41,8 @@ func (r *run) remind() error {
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps only the typed answer of the model's last answer, which lastAnswer requested: no other
-// call may run at a limit, and a stored call needs a result.
+// keepFinal keeps only the call of final_answer from the answer that lastAnswer requested. Other calls may not run at
+// a limit, and a call without a result cannot be stored.
 func (r *run) keepFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.call.Name == finalName })
 	if i < 0 {
@@ -84,15 +84,15 @@ func (r *run) lastAnswer(limit string) error {
 		err = r.fixRefused(v, err)
 	}
 	if err == nil && r.final != nil {
-		r.unanswered = nil
+		r.answerErr = nil
 		return r.keepFinal(mc)
 	}
 	switch {
 	case err == nil:
-		r.unanswered = nil
+		r.answerErr = nil
 		r.spend(mc.msg)
 	case !errors.Is(err, errTimeUp):
-		r.unanswered = err
+		r.answerErr = err
 	}
 	return r.keepText(mc.msg, string(mc.reason()))
 }

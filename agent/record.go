@@ -34,7 +34,7 @@ type run struct {
 	early    *earlyCalls // calls of the current or last answer; usually nil
 	failed   error       // ends the run
 
-	unanswered error // why the last model call has no answer; reported with the reason that ends the run
+	answerErr error // why the last model call has no answer; reported with the reason that ends the run
 
 	cache       requestCache
 	final       *finalAnswer // the requested typed answer, or nil

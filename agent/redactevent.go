@@ -10,7 +10,7 @@ import (
 
 // An eventRedactor removes secrets from the events of a run. The State and the model keep them: a model that has read
 // a key with one tool must be able to use it with the next, and a call must run with the arguments that were judged.
-// What the model does with secrets the permission rules decide; this type keeps them out of files, screens and logs.
+// The permission rules decide what the model may do with secrets; this type keeps them out of files, screens and logs.
 type eventRedactor struct {
 	r    *redact.Redactor
 	held []*heldText // the texts that are being streamed, in the order in which they began

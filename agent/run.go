@@ -404,7 +404,7 @@ func (r *run) endEvent(reason event.EndReason) *event.End {
 // whyUnanswered returns why the model's last call gave no answer: its error, or the wait in which it was cut
 // off, such as that for a limit; "" if it was only cancelled.
 func (r *run) whyUnanswered() string {
-	err := r.unanswered
+	err := r.answerErr
 	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // a request that was being made
 		err = nil

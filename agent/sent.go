@@ -24,10 +24,10 @@ type sentParts struct {
 	data int
 }
 
-// A sentTool identifies a tool in the list with a digest.
+// A sentTool identifies a tool by the digest of the whole list of tools and its index in it.
 type sentTool struct {
-	list string
-	at   int
+	digest string
+	index  int
 }
 
 // recordRequest puts into start how the request differs from the one before, for a session that is saved.

@@ -44,7 +44,7 @@ func (q *Approval) Deny(reason string) Confirm {
 	return Confirm{Call: q.Call, Question: q.Question, Reason: reason}
 }
 
-// Answers returns the id of the call.
+// Answers returns the id of the call that c answers.
 func (c Confirm) Answers() (call string) { return c.Call }
 
 // Result answers an [*External]: it is the result of the call. [External.Return] makes it. It encodes to JSON.
@@ -61,5 +61,5 @@ func (e *External) Return(blocks ...message.Block) Result {
 	return Result{Call: e.Call, Blocks: blocks}
 }
 
-// Answers returns the id of the call.
+// Answers returns the id of the call that r answers.
 func (r Result) Answers() (call string) { return r.Call }

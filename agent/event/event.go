@@ -97,7 +97,7 @@ type Group struct {
 	Open  bool   `json:"open,omitempty"`
 	Tools int    `json:"tools"` // those that are known; the tools of a server are known once it has started
 	Bytes int    `json:"bytes"` // of their definitions
-	About int    `json:"about"` // bytes of what the model reads of a closed group
+	About int    `json:"about"` // bytes of its name and description, which are all that the model reads of a closed group
 	// By is who opened or closed it since the previous request: "model" with a control tool; "rule", because groups
 	// exclude each other or a parent was closed; "user", see toolkit.Scope.ByUser; or "host", the program. Empty if it
 	// has not changed.

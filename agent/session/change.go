@@ -182,7 +182,7 @@ func (n *node) splice(s splice) error {
 		return err
 	}
 	if s.At < 0 || s.Drop < 0 || s.At > len(n.items) || s.Drop > len(n.items)-s.At {
-		return fmt.Errorf("it replaces items %d to %d of %d", s.At, s.At+s.Drop, len(n.items))
+		return fmt.Errorf("it replaces %d items from index %d on, but the array has %d", s.Drop, s.At, len(n.items))
 	}
 	n.raw = nil
 	if s.At+s.Drop == len(n.items) { // nearly always: reuse the capacity

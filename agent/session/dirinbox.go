@@ -34,7 +34,7 @@ type inboxSummary struct {
 	N    int `json:"n"`    // inputs so far
 }
 
-// parseInbox reads an inbox file.
+// parseInbox reads an inbox file: fresh if its header is not complete yet, torn if its last line is not.
 func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err error) {
 	if want := header(inboxHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
 		return nil, true, false, nil
@@ -51,7 +51,7 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 		case !intact:
 			continue
 		case err != nil:
-			return nil, false, false, fmt.Errorf("line %d: the input may be of another version: %w", n, err)
+			return nil, false, false, fmt.Errorf("line %d: cannot decode the input; if another version of kitbag wrote it, use that version: %w", n, err)
 		case e.N != len(entries)+1:
 			return nil, false, false, fmt.Errorf("line %d: input %d follows input %d: the lines between them are damaged or missing; restore the file from a copy",
 				n, e.N, len(entries))

@@ -268,7 +268,7 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 		case !intact:
 			continue
 		case err != nil:
-			return fmt.Errorf("the record may be of another version: %w", err)
+			return fmt.Errorf("cannot decode the record; if another version of kitbag wrote it, use that version: %w", err)
 		}
 		if err := w.yield(rec.Seq, rec.Events, yield); err != nil || w.stopped {
 			return err

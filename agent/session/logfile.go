@@ -201,7 +201,7 @@ func (l *logFile) add(line []byte, n int) error {
 		l.damaged, l.zeros = n, bytes.IndexByte(line, 0) >= 0
 		return nil
 	case err != nil:
-		return fmt.Errorf("the record may be of another version: %w", err)
+		return fmt.Errorf("cannot decode the record; if another version of kitbag wrote it, use that version: %w", err)
 	case rec.Seq != l.Seq+1:
 		return gap(rec.Seq, l.Seq, l.damaged)
 	}

@@ -107,7 +107,7 @@ type inputState struct {
 }
 
 // input checks the items of the input. listed are the names in the list of tools.
-func (v validator) input(raw json.RawMessage, encrypted bool, listed []string) error {
+func (v validator) input(raw json.RawMessage, notStored bool, listed []string) error {
 	if text, err := wiretest.DecodeString(raw); err == nil {
 		if text == "" {
 			return errors.New("input is empty")
@@ -122,7 +122,7 @@ func (v validator) input(raw json.RawMessage, encrypted bool, listed []string) e
 	for i, item := range list {
 		o, err := wiretest.DecodeObject(item)
 		if err == nil {
-			err = v.inputItem(o, st, encrypted)
+			err = v.inputItem(o, st, notStored)
 		}
 		if err != nil {
 			return fmt.Errorf("input[%d]: %w", i, err)
@@ -153,7 +153,7 @@ func (st *inputState) checkNamespaces() error {
 }
 
 // inputItem checks one item.
-func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encrypted bool) error {
+func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, notStored bool) error {
 	kind, _ := wiretest.DecodeString(o["type"])
 	kind = cmp.Or(kind, "message")
 	id, _ := wiretest.DecodeString(o["id"])
@@ -170,10 +170,10 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 		return fmt.Errorf("invalid 'id': '%s'. Expected an ID that begins with '%s'", id, prefix)
 	}
 	// The ids of items of a response with reasoning contain r and its number; see Turn.output.
-	if _, of, ok := strings.Cut(id, "_r"); ok && kind != "reasoning" {
-		of, _, _ = strings.Cut(of, "_")
-		if !st.reasoning["rs_r"+of] {
-			return fmt.Errorf("item '%s' of type '%s' was provided without its required 'reasoning' item: 'rs_r%s'", id, kind, of)
+	if _, number, ok := strings.Cut(id, "_r"); ok && kind != "reasoning" {
+		number, _, _ = strings.Cut(number, "_")
+		if !st.reasoning["rs_r"+number] {
+			return fmt.Errorf("item '%s' of type '%s' was provided without its required 'reasoning' item: 'rs_r%s'", id, kind, number)
 		}
 	}
 	switch kind {
@@ -181,7 +181,7 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 		return v.inputMessage(o, role)
 	case "reasoning":
 		st.reasoning[id] = true
-		return v.inputReasoning(o, id, encrypted)
+		return v.inputReasoning(o, id, notStored)
 	case "function_call":
 		return v.inputCall(o, st)
 	case "additional_tools":
@@ -238,8 +238,8 @@ func (v validator) inputMessage(o map[string]json.RawMessage, role string) error
 	return fmt.Errorf("invalid value: '%s'. Supported values are: 'assistant', 'system', 'developer', and 'user'", role)
 }
 
-// inputReasoning checks that reasoning has a summary and content, encrypted or plain, since the server stores nothing.
-func (v validator) inputReasoning(o map[string]json.RawMessage, id string, encrypted bool) error {
+// inputReasoning checks that reasoning has a summary and, if the server stores nothing, its content, encrypted or plain.
+func (v validator) inputReasoning(o map[string]json.RawMessage, id string, notStored bool) error {
 	var summary []json.RawMessage
 	if o["summary"] == nil || json.Unmarshal(o["summary"], &summary) != nil {
 		return errors.New("missing required parameter: 'summary'")
@@ -248,7 +248,7 @@ func (v validator) inputReasoning(o map[string]json.RawMessage, id string, encry
 	var text []json.RawMessage
 	_ = json.Unmarshal(o["content"], &text)
 	switch {
-	case content == "" && len(text) == 0 && encrypted:
+	case content == "" && len(text) == 0 && notStored:
 		return fmt.Errorf("item with id '%s' not found. Items are not persisted when `store` is set to false", id)
 	case content != "" && content != encryptedPrefix+id:
 		return fmt.Errorf("the encrypted content %s could not be verified", content)

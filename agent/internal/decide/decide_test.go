@@ -156,7 +156,7 @@ func TestReact(t *testing.T) {
 		Answers []Answer
 		Want    string
 	}](t, "answers.jsonl") {
-		var q Question
+		var q Attempts
 		var got Reaction
 		for _, a := range row.Answers {
 			got = q.React(a)

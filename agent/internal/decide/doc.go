@@ -24,6 +24,6 @@
 //
 // # The model
 //
-// A [Question] is one model call, together with the reaction when the answer cannot be used: ask again, with
+// [Attempts.React] decides what follows a model call whose answer cannot be used: call the model again, with
 // a hint or after a compaction, or give up.
 package decide

@@ -25,8 +25,8 @@ func loopHint(msgs []*message.Message) string {
 // maxRepeats is how often a model call is repeated because the answer was empty or broke off.
 const maxRepeats = 2
 
-// A Question is one request for an answer, which may take several model calls.
-type Question struct{ answers int }
+// Attempts counts the model calls for one answer that can be used.
+type Attempts struct{ answers int }
 
 // An Answer describes the result of a model call.
 type Answer struct {
@@ -49,14 +49,14 @@ type Reaction struct {
 	Hint     string // the hint to add before, "" for none
 }
 
-// React decides the reaction to an answer. An answer that broke off without any content was already retried
-// often enough.
-func (q *Question) React(a Answer) Reaction {
-	if a.Refused { // which does not depend on the answer
+// React decides the reaction to an answer. A failure without any content ends the run: the model's own retries have
+// failed.
+func (n *Attempts) React(a Answer) Reaction {
+	if a.Refused { // not counted: the request never reached the model
 		return Reaction{Fix: true, Again: true}
 	}
-	again := q.answers < maxRepeats && (!a.Failed || a.Retryable)
-	q.answers++
+	again := n.answers < maxRepeats && (!a.Failed || a.Retryable)
+	n.answers++
 	switch {
 	case !a.Failed && a.Empty:
 		return Reaction{Again: again, Hint: HintEmpty}
@@ -69,7 +69,7 @@ func (q *Question) React(a Answer) Reaction {
 }
 
 // Answers returns the number of answers so far.
-func (q *Question) Answers() int { return q.answers }
+func (n *Attempts) Answers() int { return n.answers }
 
 // FullAnswer returns the model's last message. If that continues an answer that broke off, it returns one
 // message of all the parts, with the id of the last.
