@@ -15,6 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // tools returns the tools in the records of a file. Every line must be a record.
@@ -127,6 +128,85 @@ func TestAuditArguments(t *testing.T) {
 	call(t, newHost(t, g), "a__echo", `{"message":"wanted"}`)
 	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), `"input":{"message":"wanted"}`) {
 		t.Errorf("%v, %s", err, data)
+	}
+}
+
+// TestAuditDenied checks that a tool that a rule denies is not listed, and that the record of a call of it, or of a request
+// for another item of its server, has the decision and the rule. The rule is added while the gateway runs.
+func TestAuditDenied(t *testing.T) {
+	for _, style := range []mcpgateway.Style{mcpgateway.StyleFull, mcpgateway.StyleReset, mcpgateway.StyleDiscover} {
+		file := filepath.Join(t.TempDir(), "audit.jsonl")
+		cfg := mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server, behind(t, "b", named("x"), named("y")).Server}, Style: style,
+			AuditFile: file, AuditArguments: true, Serve: mcpgateway.ServeOptions{Version: "1", Policy: open}}
+		g := newGateway(t, cfg)
+		w := newWire(t, g)
+		if style == mcpgateway.StyleReset {
+			w.tool("reset_tools", map[string]bool{"a": true, "b": true})
+		}
+		listed := func() string {
+			if style == mcpgateway.StyleDiscover {
+				text, _ := w.tool("search_tools", map[string]string{"query": "says"})
+				return text
+			}
+			return string(w.ask(listBody))
+		}
+		if got := listed(); !strings.Contains(got, "a__get") || !strings.Contains(got, "b__x") {
+			t.Fatalf("%s: before the rules: %s", style, got)
+		}
+		cfg.Serve.Policy = &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}, {Tool: "b__x", Behavior: permission.Deny}}}
+		if err := g.Reload(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if got := listed(); strings.Contains(got, "a__get") || strings.Contains(got, "b__x") || !strings.Contains(got, "b__y") {
+			t.Errorf("%s: the list with the rules: %s", style, got)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		inner := func(name string) {
+			if style == mcpgateway.StyleDiscover {
+				w.tool("call_tool", map[string]any{"name": name, "arguments": none{}})
+			} else {
+				w.tool(name, none{})
+			}
+		}
+		inner("a__get")
+		inner("b__x")
+		inner("b__none")
+		for _, request := range []string{`"resources/read","params":{"uri":"mcp://a/book://a"}`, `"prompts/get","params":{"name":"a__greet"}`,
+			`"completion/complete","params":{"ref":{"type":"ref/prompt","name":"a__greet"},"argument":{"name":"who","value":""}}`, `"resources/read","params":{"uri":"mcp://none/x"}`} {
+			w.ask(`{"jsonrpc":"2.0","id":1,"method":` + request + `}`)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		for line := range bytes.Lines(data) {
+			var r mcpserver.Record
+			if err := json.Unmarshal(line, &r); err != nil {
+				t.Error(err)
+			}
+			fmt.Fprintf(&got, "%s: %s %s %s (%s)\n", r.Tool, r.Outcome, r.Decision, r.Rule, r.Reason)
+			if r.Outcome == mcpserver.OutcomeRefused && len(r.Input) == 0 {
+				t.Errorf("%s: no arguments: %s", style, line)
+			}
+		}
+		none := "b__none"
+		if style == mcpgateway.StyleDiscover {
+			none = "call_tool"
+		}
+		want := strings.ReplaceAll(`a__get: refused deny a__* (denied by rule a__*)
+b__x: refused deny b__x (denied by rule b__x)
+NONE: invalid   ()
+resources/read: refused deny a__* (denied by rule a__*)
+prompts/get: refused deny a__* (denied by rule a__*)
+completion/complete: refused deny a__* (denied by rule a__*)
+resources/read: invalid   ()
+`, "NONE", none)
+		if got.String() != want {
+			t.Errorf("%s: recorded\n%s\nwant\n%s", style, got.String(), want)
+		}
 	}
 }
 

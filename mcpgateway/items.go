@@ -93,7 +93,7 @@ func (o items) visible(ctx context.Context, u *upstream, kind mcpupstream.Kind, 
 	}
 	for _, e := range list {
 		groups := o.groupsOf(u, e.name, e.labels)
-		if intersect(groups, v.Groups) && !v.Denied(u.ruleName(kind, e)) {
+		if intersect(groups, v.Groups) && v.Denied(u.ruleName(kind, e)) == nil {
 			out = append(out, mcpupstream.Item{Name: e.outer, Groups: groups, Entry: e.entry})
 		}
 	}
@@ -274,8 +274,11 @@ func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream
 		return nil, nil, nil, withoutStderr(ctx, err)
 	}
 	groups := o.groupsOf(u, e.name, e.labels)
-	if !intersect(groups, v.Groups) || v.Denied(u.ruleName(kind, e)) {
+	if !intersect(groups, v.Groups) {
 		return nil, nil, nil, mcpupstream.ErrNotFound
+	}
+	if err := v.Denied(u.ruleName(kind, e)); err != nil {
+		return nil, nil, nil, err
 	}
 	return u, e, groups, nil
 }

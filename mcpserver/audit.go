@@ -44,8 +44,7 @@ const (
 const maxLogged = 128
 
 // decided records a decision. The outcome is [OutcomeRefused] until the call has run.
-func (r *Record) decided(c *permission.Call, d permission.Decision) {
-	r.Tool, r.Input = c.Tool, c.Input
+func (r *Record) decided(d permission.Decision) {
 	r.Decision, r.Reason, r.Outcome = d.Behavior, d.Reason, OutcomeRefused
 	if d.Rule != nil {
 		r.Rule = d.Rule.String()

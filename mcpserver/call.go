@@ -72,7 +72,12 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	r.revision.viewed(v, false)
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
-		return failure(denial.Hidden(r.policy(), p.Name, err).Error()), nil
+		err = denial.Hidden(r.policy(), p.Name, err)
+		if denied, ok := errors.AsType[*denial.Error](err); ok {
+			r.rec.Tool, r.rec.Input = cut(denied.Tool, maxLogged), p.Arguments
+			r.rec.decided(denied.Decision)
+		}
+		return failure(err.Error()), nil
 	}
 	args, err := tool.Arguments(t, input)
 	if err != nil {
@@ -112,7 +117,8 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) (*permission.Judgement, object) {
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
-	r.rec.decided(call, d)
+	r.rec.Tool, r.rec.Input = call.Tool, call.Input
+	r.rec.decided(d)
 	switch d.Behavior {
 	case permission.Allow:
 		return &d.Judgement, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
@@ -33,9 +34,12 @@ func (r *request) upstreamView() mcpupstream.View {
 		}
 	}
 	policy := r.policy()
-	v.Denied = func(name string) bool {
+	v.Denied = func(name string) error {
 		d := permission.Decide(policy, &permission.Call{Tool: name, Input: json.RawMessage("{}"), ReadOnly: true})
-		return d.Behavior == permission.Deny && d.Rule != nil
+		if d.Behavior == permission.Deny && d.Rule != nil {
+			return &denial.Error{Tool: name, Decision: d}
+		}
+		return nil
 	}
 	return v
 }
@@ -98,6 +102,10 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpc.Error
 	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: rpc.Encode(input)}
 	defer r.closeRecord(ctx)
 	err := do(ctx)
+	if denied, ok := errors.AsType[*denial.Error](err); ok { // the client is not told that the item exists
+		r.rec.decided(denied.Decision)
+		return missing
+	}
 	if errors.Is(err, mcpupstream.ErrNotFound) {
 		r.rec.Outcome = OutcomeInvalid
 		return missing

@@ -23,15 +23,23 @@ func Denied(tool, reason string) string {
 	return strings.Replace(text, " was denied: denied by ", " was denied by ", 1)
 }
 
-// Hidden returns the error for a call of a tool that the model does not see: if it is hidden because a rule denies every
-// call of it, the text of that denial, or else err. With call_tool the tool is the one in the arguments.
+// An Error means that a rule denies every call of a tool. Its text is that of [Denied].
+type Error struct {
+	Tool     string
+	Decision permission.Decision
+}
+
+func (e *Error) Error() string { return Denied(e.Tool, e.Decision.Reason) }
+
+// Hidden returns the error for a call of a tool that the model does not see: an [*Error] if it is hidden because a rule
+// denies every call of it, or else err. With call_tool the tool is the one in the arguments.
 func Hidden(p *permission.Policy, tool string, err error) error {
 	if hidden, ok := errors.AsType[*toolkit.HiddenError](err); ok {
 		tool = hidden.Tool
 	}
 	d := permission.Decide(p, &permission.Call{Tool: tool})
 	if d.Behavior == permission.Deny && d.Rule != nil && d.Rule.Pattern == "" {
-		return errors.New(Denied(tool, d.Reason))
+		return &Error{tool, d}
 	}
 	return err
 }

@@ -30,8 +30,8 @@ type View struct {
 	Groups []string // the groups whose members it can use; see [toolkit.Toolkit.Reachable]
 	Listed []string // the groups whose tools are in its list; it finds other tools by searching
 
-	// Denied reports whether a rule of the client's policy denies the tool.
-	Denied func(tool string) bool
+	// Denied returns an error if a rule of the client's policy denies the tool. Get returns it for an item of that tool.
+	Denied func(tool string) error
 }
 
 // A Provider has prompts and resources that may change. It must be safe for concurrent use.
