@@ -27,7 +27,7 @@ func (r *run) checkInputs(inputs []Input) error {
 		if err := checkKind(i, in); err != nil {
 			return err
 		}
-		if call, want := answered(in); want != "" {
+		if call, want := answeredCall(in); want != "" {
 			if interrupted {
 				return errors.New("answer follows Interrupt; put answers first")
 			}
@@ -63,17 +63,17 @@ func (r *run) checkInputs(inputs []Input) error {
 
 // checkAnswer checks an answer to a call of this run, or of a sub-agent, with the sub-agent's checks.
 func (r *run) checkAnswer(in Input) error {
-	call, want := answered(in)
-	r, id, err := r.locate(call)
+	call, want := answeredCall(in)
+	owner, id, err := r.locate(call)
 	if err != nil {
 		return err
 	}
-	c, err := r.st.loop.Waiting(id, want)
+	c, err := owner.st.loop.Waiting(id, want)
 	if err != nil {
 		return err
 	}
 	if in, ok := in.(event.Confirm); ok {
-		return r.checkConfirm(c, in)
+		return owner.checkConfirm(c, in)
 	}
 	return checkResult(in.(event.Result))
 }
@@ -141,12 +141,12 @@ func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r
 // answerDeadline returns the last moment at which a question, of this run or of a sub-agent, may be answered;
 // the zero time if it does not expire. It fails if the question is no longer open.
 func (r *run) answerDeadline(call string) (time.Time, error) {
-	r, id, err := r.locate(call)
+	owner, id, err := r.locate(call)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if c := r.st.loop.Find(id); c != nil && c.Status == decide.Asking && r.cfg.AnswerWithin > 0 {
-		return c.Asked.Add(r.cfg.AnswerWithin), nil
+	if c := owner.st.loop.Find(id); c != nil && c.Status == decide.Asking && owner.cfg.AnswerWithin > 0 {
+		return c.Asked.Add(owner.cfg.AnswerWithin), nil
 	}
 	return time.Time{}, nil
 }
@@ -204,7 +204,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 // applyAnswer applies an answer to a call. A sub-agent gets the answer when it runs again. The rules of the answer also
 // apply to the outer conversation, whose policy judges each call of the sub-agent.
 func (r *run) applyAnswer(in Input) error {
-	call, want := answered(in)
+	call, want := answeredCall(in)
 	if c, inner := r.st.outerCall(call); c != nil {
 		switch v := in.(type) {
 		case event.Confirm:

@@ -134,7 +134,7 @@ func (r *run) addBackgroundResults() error {
 	// From here on no foreign code may panic, or results would be lost.
 	var hints, data message.Blocks
 	var succeeded []string
-	for _, a := range r.st.loop.Report() {
+	for _, a := range r.st.loop.RemoveEnded() {
 		// What the tool returned must not end the tag by itself.
 		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
 		hints = append(hints, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, a.ID, a.Tool, a.Result.Outcome, text)})

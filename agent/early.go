@@ -79,8 +79,8 @@ func (e *earlyCalls) running() int {
 	return n
 }
 
-// isOpen reports whether there are early calls that may still be dropped.
-func (e *earlyCalls) isOpen() bool {
+// mayDrop reports whether there are early calls that may still be dropped.
+func (e *earlyCalls) mayDrop() bool {
 	return e != nil && !e.accepted && len(e.calls) > 0 && e.calls[0].started()
 }
 
@@ -166,7 +166,7 @@ func (r *run) matchEarly(calls []partialCall) {
 		}
 		tc.call = c
 	}
-	e.accepted = len(e.calls) == 0 || !e.calls[0].started() // otherwise nothing needs to be undone
+	e.accepted = len(e.calls) == 0 || !e.calls[0].started() // then nothing needs to be undone
 }
 
 // find returns the early call for the open call c, or nil.

@@ -132,7 +132,7 @@ func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 // a finished one, such as from a goroutine that a tool left running, are dropped.
 func (r *run) handle(rep report) error {
 	f := rep.from
-	if f == nil && r.early.isOpen() {
+	if f == nil && r.early.mayDrop() {
 		f = &r.early.calls[0].flight // the early calls are committed or dropped together
 	}
 	switch {

@@ -89,9 +89,9 @@ func (Interrupt) Answers() string { return "" }
 // Answers returns "".
 func (Compact) Answers() string { return "" }
 
-// answered returns the call that in answers, and the status that the call must have; both are ""
+// answeredCall returns the call that in answers, and the status that the call must have; both are ""
 // if the input is not an answer.
-func answered(in Input) (call string, want decide.Status) {
+func answeredCall(in Input) (call string, want decide.Status) {
 	switch in := in.(type) {
 	case event.Confirm:
 		return in.Call, decide.Asking

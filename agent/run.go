@@ -66,8 +66,8 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs [
 			return
 		}
 		defer st.busy.Store(false)
-		// The State of the calling agent contains this one, with its secrets, and continues from it. When the
-		// calling agent redacts, what it stores of both contains no secrets.
+		// A calling agent that redacts removes the secrets of this State when it stores its own. Until then it continues
+		// from this State, which must keep them.
 		if n := a.parent; n == nil || n.outer == nil || n.outer.Redact == nil {
 			st.cleaner.use(a.cfg.Redact)
 		}
@@ -140,7 +140,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		}
 	}
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
-	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended because of it.
+	// Calls that were cut off come before the inputs: recovering may end the call that an answer is for.
 	for _, a := range r.st.loop.InBackground() { // of an earlier run that was interrupted
 		r.recordBackground(a, decide.ResultLost())
 	}
@@ -236,10 +236,10 @@ func (r *run) loop() (event.EndReason, error) {
 		return err
 	})
 	var step StepFunc
-	var of *Agent
+	var stepAgent *Agent // whose middleware step has
 	for reason == "" {
-		if of != r.a { // the first time, and after a hand-off
-			of = r.a
+		if stepAgent != r.a { // the first time, and after a hand-off
+			stepAgent = r.a
 			r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
 			step = wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
 		}
@@ -300,7 +300,7 @@ func (r *run) step() (event.EndReason, error) {
 		case decide.Wait:
 			var answered bool
 			if answered, err = r.approve(r.st.loop.Open...); err == nil && !answered {
-				return event.EndWaiting, r.waitAgain()
+				return event.EndWaiting, r.announcePending()
 			}
 		case decide.Fail:
 			return event.EndError, r.failed
@@ -315,10 +315,10 @@ func (r *run) step() (event.EndReason, error) {
 	}
 }
 
-// waitAgain emits everything that the conversation waits for. Some of it was already emitted in this run; a
+// announcePending emits everything that the conversation waits for. Some of it was already emitted in this run; a
 // consumer should keep the last event of each call. Calls in the background end before the run does, and
 // users can answer only after the run, so the time for an answer starts then.
-func (r *run) waitAgain() error {
+func (r *run) announcePending() error {
 	seq := r.st.loop.Seq
 	for _, c := range r.st.loop.Open {
 		for i, ev := range pendingOf(c, r.st.loop.Run) {
@@ -356,7 +356,7 @@ func (r *run) end(reason event.EndReason, err error) {
 	case event.EndError:
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != event.EndWaiting { // then waitAgain has waited, and the open calls must stay last
+	if reason != event.EndWaiting { // otherwise announcePending has waited, and the open calls must stay last
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)

@@ -272,7 +272,7 @@ func (st *State) outerCall(call string) (*openCall, string) {
 
 // locate returns the run that made a call (this one or that of a sub-agent at any depth) and the id of the
 // call there.
-func (r *run) locate(call string) (of *run, id string, err error) {
+func (r *run) locate(call string) (owner *run, id string, err error) {
 	c, inner := r.st.outerCall(call)
 	if c == nil {
 		return r, call, nil

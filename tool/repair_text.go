@@ -73,7 +73,7 @@ func (r *repairer) setStop(p place) {
 	if after, ok := strings.CutPrefix(rest, ","); ok {
 		rest = trimSpace(after)
 	}
-	// A sign follows that can only begin something new. A closing brace ends a word in any case.
+	// No text continues with these characters. A closing brace is not among them, since endsWord always stops at one.
 	if rest != "" && strings.ContainsRune(";)]\"'/#{[", rune(rest[0])) || p == valueInArray && onlyTokens(rest) {
 		r.i += n
 		r.stop = r.i
@@ -268,8 +268,8 @@ func (r *repairer) escape(b []byte) []byte {
 		}
 		if code, ok := r.hex(n); ok {
 			r.i += n
-			if low, ok := r.lowSurrogate(code); ok {
-				code = low
+			if pair, ok := r.surrogatePair(code); ok {
+				code = pair
 			}
 			if c == 'x' {
 				r.note("invalid escape")
@@ -292,9 +292,9 @@ func (r *repairer) hex(n int) (rune, bool) {
 	return rune(code), err == nil
 }
 
-// lowSurrogate reads the second half of a pair (RFC 8259, section 7), if there is one, and
+// surrogatePair reads the second half of a pair (RFC 8259, section 7), if there is one, and
 // returns the rune of both.
-func (r *repairer) lowSurrogate(high rune) (rune, bool) {
+func (r *repairer) surrogatePair(high rune) (rune, bool) {
 	if !utf16.IsSurrogate(high) || !r.hasPrefix(`\u`) {
 		return 0, false
 	}

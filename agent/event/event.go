@@ -86,7 +86,7 @@ type ModelStart struct {
 	Same  int    `json:"same,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 
-	// Groups are all groups of the toolkit that the ceiling grants, if the session is saved and something about them
+	// Groups are all groups of the toolkit that the ceiling of its Scope grants, if the session is saved and something about them
 	// has changed since the previous request of the process.
 	Groups []Group `json:"groups,omitempty"`
 }
@@ -275,7 +275,7 @@ type Sampling struct {
 }
 
 // Background says that a call continues in the background, or, with a Result, how it ended there; see
-// agent.Config.Background. The [*ToolResult] of such a call, which is emitted with the first one, is only for
+// agent.Config.Background. The [*ToolResult] of such a call, which is emitted when it moves there, is only for
 // the model: it says that the call continues.
 type Background struct {
 	Header

@@ -148,9 +148,9 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{cfg: cfg, store: full}, nil
 }
 
-// Send sends an input to a session, creates the session if it does not exist, and wakes it. When it returns, both
-// are stored. accepted is false if the session received an input with that id before; so a sender that does not
-// know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
+// Send sends an input to a session, creates the session if it does not exist, and wakes it. When it returns no error,
+// the input and the wake-up are stored. accepted is false if the session received an input with that id before; so a sender
+// that does not know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
 //
 // A message to a session that waits for answers is processed after the answers. An [agent.Interrupt] ends the
 // current run within a second.

@@ -182,8 +182,8 @@ func (w *worker) warm(d time.Duration) error {
 	return nil
 }
 
-// work performs runs for this long and at least three, or as many as the scenario requires for each of its
-// concurrent workers.
+// work performs runs for the given time, at least three. In a scenario with concurrent workers it performs five for each
+// of them, however long that takes.
 func (w *worker) work(least time.Duration) error {
 	if w.s.Together == 0 {
 		for began := time.Now(); len(w.firsts) < 3 || time.Since(began) < least; {

@@ -21,7 +21,7 @@ type Answer struct {
 	Header http.Header
 	Parts  []string      // of the body
 	Cut    int           // bytes after which the connection is cut; negative for never
-	Hang   bool          // keep the connection open and silent instead of cutting it, or without Cut instead of answering
+	Hang   bool          // keep the connection open and silent: after Cut bytes, or, if Cut is negative, without any answer
 	Pause  time.Duration // between the parts
 }
 

@@ -16,7 +16,7 @@ type Audit struct {
 	pool *pgxpool.Pool
 
 	mu     sync.Mutex
-	failed time.Time // when the database could last not be reached
+	failed time.Time // when the last failed attempt was made
 	err    error
 }
 

@@ -32,13 +32,13 @@ import (
 type Shared struct {
 	pool *pgxpool.Pool
 	stop context.CancelFunc
-	done chan struct{} // closed when expired rows are no longer removed
+	done chan struct{} // closed when sweep has ended
 }
 
 var _ mcpserver.Shared = (*Shared)(nil)
 
 const (
-	// timeout is the limit for one operation. Other replicas replace one that cannot reach the database for longer.
+	// timeout is the limit for one operation. A replica that cannot reach the database for longer is replaced by the others.
 	timeout = 5 * time.Second
 
 	// sweepEvery is how often expired rows are removed.

@@ -284,7 +284,7 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 		if b.kind == "tool_use" && d.PartialJSON != "" && a.ownProperties(b) == nil {
 			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
 		}
-	default: // an unknown block lacks what the unknown delta adds
+	default: // the delta is unknown, so a block of an unknown type is incomplete without it
 		b.broken = b.broken || b.kind != "text" && b.kind != "thinking" && b.kind != "tool_use"
 	}
 }

@@ -43,7 +43,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.names = tools.with(changes); b.names == nil { // two tools that are never open together may have the same name
+	if b.names = tools.with(changes); b.names == nil { // tools that are never open together may share a name on the wire: send only those of this request
 		changes = nil
 		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
 			return nil, err

@@ -46,8 +46,8 @@
 //
 // # Caching
 //
-// A message is encoded once. The model keeps the encoded conversation while the caller keeps its last message, up to
-// 64 MiB in total, and a request that continues it encodes only the new messages. Therefore a message must not be
+// A message is encoded once. The model keeps an encoded conversation as long as the caller keeps the conversation's last
+// message, up to 64 MiB in total, and a request that continues it encodes only the new messages. Therefore a message must not be
 // changed after it was sent. A tool list is encoded once for each [model.Request.Digest].
 package openai
 

@@ -73,7 +73,7 @@ func (r *response) data(event string, payload []byte) error {
 			return httperror.BadAnswer("an event of the stream does not match the API", payload)
 		case len(r.pending) > maxPending || r.lines > maxLines: // each line costs another attempt to decode
 			return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
-		case len(r.pending) == 0: // the next line may continue it; stream fails at a blank one
+		case len(r.pending) == 0: // the next line may continue it; a blank line makes stream fail
 			r.pending, r.lines = bytes.Clone(payload), 0
 		}
 		return nil

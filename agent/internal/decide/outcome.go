@@ -220,8 +220,8 @@ func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
 
-// Report removes and returns the background calls that have ended, so that the caller adds their results to the conversation.
-func (s *State) Report() []*BackgroundCall {
+// RemoveEnded removes and returns the background calls that have ended, so that the caller adds their results to the conversation.
+func (s *State) RemoveEnded() []*BackgroundCall {
 	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
 	if len(ended) > 0 {
 		s.Background = s.InBackground()

@@ -140,8 +140,8 @@ func (s *suite) refused() {
 	if e, err := s.inbox().Input(s.Context(), "a", "3"); err != nil || e.Record != 0 {
 		s.Errorf("an input that waits is %+v, %v", e, err)
 	}
-	for _, of := range []string{"a", "unknown"} {
-		if _, err := s.inbox().Input(s.Context(), of, "unknown"); !errors.Is(err, fs.ErrNotExist) {
+	for _, id := range []string{"a", "unknown"} {
+		if _, err := s.inbox().Input(s.Context(), id, "unknown"); !errors.Is(err, fs.ErrNotExist) {
 			s.Errorf("an input that was not sent: %v, want fs.ErrNotExist", err)
 		}
 	}
