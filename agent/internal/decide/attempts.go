@@ -49,8 +49,8 @@ type Reaction struct {
 	Hint     string // the hint to add before, "" for none
 }
 
-// React decides the reaction to an answer. A failure without any content ends the run: the model's own retries have
-// failed.
+// React decides the reaction to an answer. A failure without any content ends the run: the model has already retried
+// what can be retried.
 func (n *Attempts) React(a Answer) Reaction {
 	if a.Refused { // not counted: the request never reached the model
 		return Reaction{Fix: true, Again: true}
