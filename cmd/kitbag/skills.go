@@ -160,7 +160,11 @@ func (l skillList) print(out, log io.Writer) {
 		fmt.Fprintf(out, "%-*s  %s\n", width, shorten(s.Name, maxName), plain(description))
 	}
 	for _, s := range l.Skipped {
-		fmt.Fprintf(log, "skipped %s: %s\n", plainLine(s.Path), plainLine(s.Reason))
+		path := s.Path
+		if path != "" { // otherwise the reason names the folder that could not be searched
+			path = " " + path
+		}
+		fmt.Fprintf(log, "skipped%s: %s\n", plainLine(path), plainLine(s.Reason))
 	}
 }
 

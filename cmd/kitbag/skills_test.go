@@ -62,6 +62,20 @@ func TestSkillsListJSON(t *testing.T) {
 	}
 }
 
+// TestSkillsListFails checks that a folder that cannot be searched is named, and does not affect the others.
+func TestSkillsListFails(t *testing.T) {
+	workspace(t)
+	someSkills(t, "skills")
+	if err := os.Mkdir("~", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", "")
+	got := kitbag(t.Context(), "skills", "list", "~", "skills")
+	if got.code != exitDone || !strings.Contains(got.out, "good") || !strings.Contains(got.stderr, "skipped: load skills from \"~\": ") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestSkillsValidateJSON(t *testing.T) {
 	workspace(t)
 	someSkills(t, ".agents/skills")
