@@ -256,6 +256,28 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestRoots checks that a server gets the working directories only if its entry asks for them, as they replace the
+// directories that the server was configured with.
+func TestRoots(t *testing.T) {
+	dir := workspace(t)
+	more := t.TempDir()
+	entries := map[string]any{}
+	for _, name := range []string{"told", "other"} {
+		entry := self(t)
+		entry["args"] = []string{"mcp", flawedServer, "roots"}
+		entries[name] = entry
+	}
+	entries["told"].(map[string]any)["roots"] = true
+	writeServers(t, defaultServers, entries)
+	serve(t, openaitest.Calls(call("reset_tools", `{"told":true,"other":true}`)),
+		openaitest.Calls(call("mcp__told__roots", `{}`)), openaitest.Calls(call("mcp__other__roots", `{}`)), openaitest.Text("done"))
+	got := kitbag(t.Context(), "run", "--mode", "bypass", "--mcp", defaultServers, "--dir", more, "go")
+	if got.code != exitDone || !strings.Contains(got.stderr, "✓ mcp__told__roots file://"+dir+" file://"+more+"\n") ||
+		!strings.Contains(got.stderr, "✗ mcp__other__roots ") || !strings.Contains(got.stderr, "roots") || strings.Count(got.stderr, dir) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestHostileServer lists a server whose texts try to imitate lines of kitbag, or to control the terminal.
 func TestHostileServer(t *testing.T) {
 	workspace(t)

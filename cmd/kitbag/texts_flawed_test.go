@@ -146,6 +146,12 @@ func flawedTool(name string) tool.Tool {
 	case "flood":
 		description = "Returns much."
 		run = func(context.Context) (string, error) { return strings.Repeat("a line of a long result\n", 8000), nil }
+	case "roots":
+		description = "Says the client's working directories."
+		run = func(ctx context.Context) (string, error) {
+			roots, err := mcpserver.Roots(ctx)
+			return strings.Join(roots, " "), err
+		}
 	case "think":
 		description = "Uses the model."
 		run = func(ctx context.Context) (string, error) {
