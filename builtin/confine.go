@@ -139,10 +139,18 @@ type finder struct {
 	mu   sync.Mutex
 	seen map[string]*listing
 	left int // directories that the current search may still look at
+
+	// until is when the current search stops to read directories, and late whether it did. The next search
+	// continues, as it reads only the directories that are not in seen.
+	until time.Time
+	late  bool
 }
 
 // maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
 var maxDirs, maxNeighbours = 50_000, 1_000
+
+// maxSearch is how long a command waits for the first search of its directories, which may take minutes on a slow disk.
+var maxSearch = 20 * time.Second
 
 // A listing is the content of a directory.
 type listing struct {
@@ -166,7 +174,7 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left = maxDirs
+	f.left, f.until, f.late = maxDirs, time.Now().Add(maxSearch), false
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
@@ -179,6 +187,9 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 		if f.left < 0 {
 			clear(f.seen)
 			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
+		}
+		if f.late {
+			return nil, nil, fmt.Errorf("the search of %s for protected and secret files, before each command, took more than %s; try again, or use a smaller working directory", dir, maxSearch)
 		}
 		for _, name := range pathrule.ProtectedNames() {
 			// Missing ones are listed too, so that their creation is noticed afterwards.
@@ -253,7 +264,7 @@ func (f *finder) walk(root, rel string, kept, secret *[]string) {
 	}
 }
 
-// list returns the content of a directory, or nil if it is none or the search has reached its limit.
+// list returns the content of a directory, or nil if it is none or the search has reached a limit.
 func (f *finder) list(dir, rel string) *listing {
 	if f.left--; f.left < 0 {
 		return nil
@@ -268,6 +279,9 @@ func (f *finder) list(dir, rel string) *listing {
 		return l
 	}
 	l := &listing{changed: changed, read: time.Now()}
+	if f.late = f.late || !f.until.IsZero() && l.read.After(f.until); f.late {
+		return nil
+	}
 	entries, err := os.ReadDir(dir)
 	l.closed = err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {

@@ -170,6 +170,27 @@ func TestShadows(t *testing.T) {
 	}
 }
 
+// TestSearchTakesLong checks that a command does not wait long for the search of its directory, and does not run without it.
+func TestSearchTakesLong(t *testing.T) {
+	old := maxSearch
+	t.Cleanup(func() { maxSearch = old })
+	dir := t.TempDir()
+	place(t, filepath.Join(dir, "a/b/x"))
+	l := &Local{Dirs: []string{dir}}
+	run := func() error {
+		_, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: permission.ProfileWork})
+		return err
+	}
+	maxSearch = 0
+	if err := run(); err == nil || !strings.Contains(err.Error(), "took more than 0s; try again, or use a smaller working directory") {
+		t.Error(err)
+	}
+	maxSearch = old
+	if err := run(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTooManyDirectories checks that no command runs if its directory is too large to be searched.
 func TestTooManyDirectories(t *testing.T) {
 	old := maxDirs
