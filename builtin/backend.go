@@ -42,7 +42,7 @@ type Backend interface {
 type Command struct {
 	Args   []string  // the program and its arguments; at least one
 	Dir    string    // where it runs
-	Env    []string  // the whole environment, as "name=value"; nil is that of the process, adapted to judged commands
+	Env    []string  // the whole environment, as "name=value"; nil is that of this process, without credentials
 	Output io.Writer // receives standard output and error as they arrive, from one goroutine, until Run returns
 
 	// Profile and Network are the access that the judgement grants. They are zero if the command was not judged, or

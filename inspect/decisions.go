@@ -50,7 +50,7 @@ type part struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// maxJudged is how many differences an answer has.
+// maxJudged is how many differences an HTTP response has.
 const maxJudged = 500
 
 // judge judges the calls of a session again, by another policy, and serves those that are decided differently. The

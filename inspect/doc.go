@@ -71,7 +71,7 @@ package inspect
 //	GET  api/sessions/ID/rows?from=N&n=N    {"total": N, "rows": […]}, at most 500 rows of the timeline
 //	GET  api/sessions/ID/rows?…&of=N.N      the rows of the sub-agent of a row
 //	GET  api/sessions/ID/requests?from=N    the ledger of the prompt cache: {"total", "requests": […], "lost", "cost"}
-//	GET  api/sessions/ID/groups?open=NAME   groups of tools over time, and what other styles, or always these groups, cost
+//	GET  api/sessions/ID/groups?open=NAME   groups of tools over time, and what they would cost in other styles, or with these groups always open
 //	GET  api/sessions/ID/compare?with=ID    two timelines side by side
 //	GET  api/sessions/ID/find?q=TEXT&from=N {"row": N}, the next row whose events contain the text, or -1
 //	GET  api/sessions/ID/details?row=N.N    the events of a row

@@ -24,11 +24,11 @@ type request struct {
 	ToolBytes   int `json:"tool_bytes"`
 	SystemBytes int `json:"system_bytes"`
 	Bytes       int `json:"bytes"`
-	Same        int `json:"same"` // those in front that were in the request before
+	Same        int `json:"same"` // bytes at its beginning that are those of the previous request
 
 	Usage message.Usage `json:"usage"`
-	Cause string        `json:"cause,omitempty"` // why not all of the request before was in the provider's cache
-	Lost  int           `json:"lost,omitempty"`  // tokens of the request before that were not, and are billed again
+	Cause string        `json:"cause,omitempty"` // why the provider's cache did not have all of the previous request
+	Lost  int           `json:"lost,omitempty"`  // tokens of the previous request that were not in the cache, and are billed again
 	Cost  float64       `json:"cost,omitempty"`  // of that, in US dollars
 }
 
@@ -80,7 +80,7 @@ func (l *ledger) add(ev event.Event, row int, price func(string, message.Usage) 
 	}
 }
 
-// begin adds a request. Without parts, of a session that was written before there were any, it has no cause.
+// begin adds a request. Sessions of old versions have no parts, and their requests no cause.
 func (l *ledger) begin(ev *event.ModelStart, row int) {
 	r := &request{Row: row, Step: ev.Step, Start: ev.Time, Model: ev.Model, Tools: ev.Tools, Digest: ev.Digest}
 	before := l.parts
@@ -146,7 +146,7 @@ func (l *ledger) finish(p *pending, m *message.Message, price func(string, messa
 	}
 }
 
-// maxRequests is how many requests an answer has.
+// maxRequests is how many requests an HTTP response has.
 const maxRequests = 500
 
 // showRequests serves a part of the ledger.

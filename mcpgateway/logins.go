@@ -81,7 +81,7 @@ type logins struct {
 	audience string                    // of Config.OAuth
 	origin   string
 	seal     cipher.AEAD
-	kept     mcpserver.Shared
+	kept     mcpserver.Shared // logins, and a list of them
 	brief    mcpserver.Shared // locks and spent redirects
 
 	asking sync.Map // the keys of logins that a user is being asked for
@@ -133,7 +133,7 @@ type loginRecord struct {
 // A userLogin is the login of a user to a server: what [mcpclient.OAuth] stores.
 type userLogin struct {
 	*logins
-	to        *tokenSource
+	source    *tokenSource
 	user, key string
 	fresh     bool // the user logs in now
 }
@@ -141,12 +141,12 @@ type userLogin struct {
 // login returns the login of a user to the server. A server at another URL is another server.
 func (s *tokenSource) login(user string) *userLogin {
 	sum := sha256.Sum256([]byte(strings.Join([]string{s.cfg.Server, s.web.URL, user}, "\x00")))
-	return &userLogin{logins: s.logins, to: s, user: user, key: "login/" + hex.EncodeToString(sum[:])}
+	return &userLogin{logins: s.logins, source: s, user: user, key: "login/" + hex.EncodeToString(sum[:])}
 }
 
 // transport returns how the user reaches the server.
 func (u *userLogin) transport() mcpclient.HTTP {
-	web, cfg, own := u.to.web, u.to.cfg, "/"+url.PathEscape(u.to.cfg.Server)
+	web, cfg, own := u.source.web, u.source.cfg, "/"+url.PathEscape(u.source.cfg.Server)
 	web.OAuth = &mcpclient.OAuth{Store: u, RedirectURL: u.origin + callbackPath + own, Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret}
 	if strings.HasPrefix(u.origin, "https:") {
 		web.OAuth.ClientMetadataURL = u.origin + clientPath + own
@@ -203,7 +203,7 @@ func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error
 	before := ""
 	err := change(ctx, u.logins, u.key, func(now loginRecord) any {
 		r, before = now, now.ID
-		r.Server, r.User, r.Store = u.to.cfg.Server, u.user, login
+		r.Server, r.User, r.Store = u.source.cfg.Server, u.user, login
 		if !loggedIn {
 			r.ID = ""
 		} else if r.ID == "" || u.fresh {
@@ -214,14 +214,14 @@ func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error
 	if err != nil || r.ID == before {
 		return err
 	}
-	return u.list(ctx, r.Login, loggedIn)
+	return u.updateList(ctx, r.Login, loggedIn)
 }
 
 // loginList is the key of the list of logins.
 const loginList = "logins"
 
-// list adds a login to the list, or removes it.
-func (l *logins) list(ctx context.Context, login Login, add bool) error {
+// updateList adds a login to the list, or removes it.
+func (l *logins) updateList(ctx context.Context, login Login, add bool) error {
 	return change(ctx, l, loginList, func(all []Login) any {
 		all = slices.DeleteFunc(all, func(o Login) bool { return o.Server == login.Server && o.User == login.User })
 		if add {
@@ -257,7 +257,7 @@ func (u *userLogin) remove(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	err = errors.Join(change(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.list(ctx, Login{Server: u.to.cfg.Server, User: u.user}, false))
+	err = errors.Join(change(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.updateList(ctx, Login{Server: u.source.cfg.Server, User: u.user}, false))
 	u.closeEnded(context.WithoutCancel(ctx))
 	return err
 }
@@ -307,7 +307,7 @@ func (l *logins) find(server, user string) (*userLogin, error) {
 
 // ensure returns the ID of the login. If there is none, the user is asked to log in.
 func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
-	server := u.to.cfg.Server
+	server := u.source.cfg.Server
 	r, err := u.load(ctx)
 	if err != nil {
 		return "", fmt.Errorf("MCP server %q: the login of the user cannot be read: %w", server, err)

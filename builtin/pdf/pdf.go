@@ -172,5 +172,5 @@ func (d *document) fail(err error) error {
 		}
 	}
 	d.cancel(err)
-	return context.Cause(d.ctx) // which is why PDFium failed, if the context was done before
+	return context.Cause(d.ctx) // if the context had ended already, its cause is why PDFium failed
 }

@@ -132,7 +132,7 @@ func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, e
 	return rules, checkAllows(q, rules)
 }
 
-// lineWith asks for a line of text, with text as its default.
+// lineWith asks for a line of text. Its default is text.
 func (p *prompt) lineWith(ctx context.Context, question, text string) (string, error) {
 	if p.screen != nil {
 		return p.screen.Line(ctx, question, text)

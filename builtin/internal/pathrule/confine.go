@@ -129,5 +129,5 @@ func HoldsCredentials(rel string) bool {
 			return false
 		}
 	}
-	return SecretName("/w/"+rel) != ""
+	return SecretName("/w/"+rel) != "" // some rules are about a file in any directory
 }

@@ -75,8 +75,8 @@ func gitShows(p *parsed) {
 			patch = patch || slices.Contains([]string{"-p", "-u", "-U", "--patch", "-c", "--cc", "-L", "--patch-with-stat", "--full-diff", "-m"}, a.text) || strings.HasPrefix(a.text, "-U") || strings.HasPrefix(a.text, "-L")
 		case after || files || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
 			if file, ok := revisionFile(a.text); ok && !after {
-				if n, of, stage := strings.Cut(file, ":"); stage && len(n) == 1 && a.text[0] == ':' { // :0:file
-					file = of
+				if n, name, stage := strings.Cut(file, ":"); stage && len(n) == 1 && a.text[0] == ':' { // :0:file
+					file = name
 				}
 				a.text = file
 			}

@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// param writes a parameter expansion, which next follows.
+// param writes a parameter expansion. next is the part of the word after it, or nil.
 func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	if x.Param == nil || x.NestedParam != nil || x.Flags != nil || len(x.Modifiers) > 0 || x.Width || x.IsSet ||
 		x.Split != 0 || x.GlobSubst != 0 || x.RcExpand != 0 {
@@ -155,7 +155,7 @@ func (p *printer) expansion(x *syntax.Expansion, in place) {
 	}
 }
 
-// offset writes a number of ${name:offset:length}, which a colon would end.
+// offset writes the offset or the length of ${name:offset:length}. It refuses a colon, which would end it.
 func (p *printer) offset(x syntax.ArithmExpr) {
 	start := len(p.buf)
 	if x == nil {
@@ -163,7 +163,7 @@ func (p *printer) offset(x syntax.ArithmExpr) {
 		return
 	}
 	p.arithmetic(x)
-	if bytes.ContainsAny(p.buf[start:], ":{}[]") && bytes.IndexByte(p.buf[start:], ':') >= 0 {
+	if bytes.IndexByte(p.buf[start:], ':') >= 0 {
 		p.refuse("an offset that contains a colon; use a variable")
 	}
 }
