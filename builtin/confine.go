@@ -149,7 +149,7 @@ type finder struct {
 // maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
 var maxDirs, maxNeighbours = 50_000, 1_000
 
-// maxSearch is how long a command waits for the first search of its directories, which may take minutes on a slow disk.
+// maxSearch is how long a command waits for a search of its directories.
 var maxSearch = 20 * time.Second
 
 // A listing is the content of a directory.
