@@ -90,10 +90,10 @@ func TestLong(t *testing.T) {
 		took := time.Since(begin)
 		t.Logf("rows after %v, with their total after %v; CPU time %v of the server, %.1fs of the browser's tabs", rows, took, cpu(t)-server,
 			tb.renderers().seconds-browser.seconds)
-		best = min(best, took)
+		best = min(best, rows)
 	}
 	if best > limit {
-		t.Errorf("a long session is shown after %v, more than %v", best, limit)
+		t.Errorf("the rows of a long session are shown after %v, more than %v", best, limit)
 	}
 	for range 3 {
 		tb.click("Next")
