@@ -140,7 +140,7 @@ type finder struct {
 	seen map[string]*listing
 	left int // directories that the current search may still look at
 
-	// until is when the current search stops to read directories, and late whether it did. The next search
+	// until is when the current search stops reading directories, if not zero, and late whether it did. The next search
 	// continues, as it reads only the directories that are not in seen.
 	until time.Time
 	late  bool
@@ -214,7 +214,7 @@ func (f *finder) neighbours(dirs []string) []string {
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left = maxNeighbours
+	f.left, f.until, f.late = maxNeighbours, time.Time{}, false
 	var out []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)

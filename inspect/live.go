@@ -76,7 +76,7 @@ func (p *page) write(ev []byte) {
 }
 
 // How often the list, a session and its rows are checked for changes while pages show them. The more rows have changed, the
-// later the next ones are sent, as nobody reads many at a time. While rows change, the rest of a session is checked less often:
+// later the next ones are sent, as no one reads many at a time. While rows change, the rest of a session is checked less often:
 // it changes little, and reading it would cost more than a step.
 const (
 	listEvery = time.Second

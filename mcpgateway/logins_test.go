@@ -384,7 +384,7 @@ func testUserLoginIssuers(t *testing.T, w *loginWorld) {
 		}
 	}
 	const none = "can log in at"
-	expect("nobody is logged in", none, none)
+	expect("no user is logged in", none, none)
 	if got := press(other, "second-anna", ""); !strings.Contains(got, other.URL+" anna") {
 		t.Error(got)
 	}

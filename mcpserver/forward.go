@@ -61,7 +61,7 @@ func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(kind.ctx, cancel)()
-	defer context.AfterFunc(p.members.Alive(id), cancel)() // a process that stands still keeps its connections open
+	defer context.AfterFunc(p.members.Alive(id), cancel)() // a process that hangs keeps its connections open
 	err := p.forward.Forward(ctx, w, r, id, to, lost)
 	failure := errLost
 	switch {

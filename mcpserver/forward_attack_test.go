@@ -27,7 +27,7 @@ func (o *oneOf) behind(h func(w http.ResponseWriter, r *http.Request, inner http
 	o.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(w, r, inner) })
 }
 
-// TestReplicasFrozen forwards requests to a replica whose process then stands still: its connections stay open, and no
+// TestReplicasFrozen forwards requests to a replica whose process then hangs: its connections stay open, and no
 // heartbeat follows. A request that it has not read is handled by another replica; for the others the client is told.
 func TestReplicasFrozen(t *testing.T) {
 	for _, row := range []struct {
@@ -308,7 +308,7 @@ func keyOf(session string) string {
 }
 
 // TestReplicasPasses sends requests with passes of several kinds to both replicas, as a client from outside, or a replica that
-// has been taken over, would do. A pass gives nobody the session of another.
+// has been taken over, would do. A pass gives no one the session of another.
 func TestReplicasPasses(t *testing.T) {
 	c := newCluster(t, 2, func() mcpserver.Config {
 		return mcpserver.Config{Toolkit: asking(new(atomic.Int64), nil), Policy: open, Credentials: two()}
