@@ -26,13 +26,10 @@ var fieldNames = []string{"name", "description", "license", "compatibility", "me
 // readFields copies the fields of the front matter into s and returns the line of
 // each. offset is the number of lines before the front matter.
 func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]int {
+	reportDuplicates(r, header, offset)
 	lines := map[string]int{}
 	for key, value := range pairs(header) {
 		name, line := key.Value, key.Line+offset
-		if _, duplicate := lines[name]; duplicate {
-			r.fault("duplicate-field", line, "duplicate field %s, the first one is used; remove the others", name)
-			continue
-		}
 		lines[name] = line
 		switch name {
 		case "name":
@@ -59,14 +56,33 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 	return lines
 }
 
-// pairs yields the keys and values of a mapping.
+// pairs yields the keys and values of a mapping, of a duplicate key only the first value.
 func pairs(m *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
+		seen := map[string]bool{}
 		for i := 0; i+1 < len(m.Content); i += 2 {
-			if !yield(resolve(m.Content[i]), resolve(m.Content[i+1])) {
+			key := resolve(m.Content[i])
+			if !seen[key.Value] && !yield(key, resolve(m.Content[i+1])) {
 				return
 			}
+			seen[key.Value] = true
 		}
+	}
+}
+
+// reportDuplicates reports the duplicate keys of all mappings in n: yaml.Load refuses them only if it decodes them to a
+// map. The specification's reference implementation refuses the file.
+func reportDuplicates(r *report, n *yaml.Node, offset int) {
+	seen := map[string]bool{}
+	for i, c := range n.Content {
+		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; isKey {
+			name := resolve(c).Value
+			if seen[name] {
+				r.fault("duplicate-field", c.Line+offset, "duplicate field %s, the first one is used; remove the others", quote(name))
+			}
+			seen[name] = true
+		}
+		reportDuplicates(r, c, offset)
 	}
 }
 
@@ -118,10 +134,6 @@ func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	for key, value := range pairs(n) {
 		at := key.Line + offset
 		text, isString, ok := scalar(value)
-		if _, duplicate := out[key.Value]; duplicate {
-			r.fault("duplicate-field", at, "duplicate field metadata.%s, the first one is used; remove the others", key.Value)
-			continue
-		}
 		if !ok || key.Kind != yaml.ScalarNode {
 			r.fault("metadata-type", at, "the values of metadata have to be text; %s is not and is left out", quote(key.Value))
 			continue

@@ -181,15 +181,13 @@ func FrontMatter(content []byte) (map[string]any, error) {
 	return nil, fmt.Errorf("read front matter: %s", r.list[len(r.list)-1])
 }
 
-// jsonValue converts a YAML value for JSON. Of two members with the same name the first counts, as in readFields.
+// jsonValue converts a YAML value for JSON.
 func jsonValue(n *yaml.Node) any {
 	switch n = resolve(n); n.Kind {
 	case yaml.MappingNode:
 		out := map[string]any{}
 		for key, value := range pairs(n) {
-			if _, duplicate := out[key.Value]; !duplicate {
-				out[key.Value] = jsonValue(value)
-			}
+			out[key.Value] = jsonValue(value)
 		}
 		return out
 	case yaml.SequenceNode:

@@ -91,7 +91,7 @@ const (
 //	metadata-type         not a mapping of text to text
 //	allowed-tools         neither text nor a list, or a parenthesis is not closed
 //	field-type            a list or a mapping where text is required
-//	duplicate-field       the first one counts
+//	duplicate-field       the first one is used; also inside of a field
 //	yaml-quoted           a value that needs quotes to be YAML and has none
 //	frontmatter-position  blank lines before the front matter
 //	encoding              bytes that are not UTF-8
