@@ -322,7 +322,7 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 		tc.Input = strictjson.Plain(raw)
 	}
 	bad := func(err error) (*openCall, []string) {
-		c.Status, c.Result = decide.Done, decide.ResultOf(c, message.OutcomeError, err.Error())
+		c.Status, c.Result = decide.Done, notRun(c, err)
 		return c, nil
 	}
 	if nameless {

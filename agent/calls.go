@@ -39,6 +39,16 @@ func (r *run) resolve(name string, input json.RawMessage, opening ...string) (to
 	return t, input, err
 }
 
+// notRun returns the result of a call that cannot run because of err. A tool that does not exist, or is hidden, may be
+// one that a rule denies: then the outcome is that of any other denial, for those who count them.
+func notRun(c *openCall, err error) *message.ToolResult {
+	outcome := message.OutcomeError
+	if denied, ok := errors.AsType[*denial.Error](err); ok {
+		c.Tool, outcome = denied.Tool, message.OutcomeDenied
+	}
+	return decide.ResultOf(c, outcome, err.Error())
+}
+
 // tool returns the tool that an open call would run. It is looked up each time, since
 // it may have changed during a pause.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
@@ -71,7 +81,7 @@ func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == fin
 func (r *run) judge(c *openCall) error {
 	t, err := r.tool(c)
 	if err != nil { // the list of tools has changed
-		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, notRun(c, err))
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
@@ -88,7 +98,7 @@ func (r *run) judge(c *openCall) error {
 	// The preview is saved with the question, as it is what the user decides about.
 	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
 	if err != nil { // do not ask about a call that would fail
-		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, notRun(c, err))
 	}
 	if r.isCovered(p, pc, c) {
 		c.Status = decide.Covered

@@ -214,7 +214,7 @@ func (r *run) reopen(c *openCall) error {
 	}
 	args, err := tool.Arguments(t, c.Input)
 	if err != nil {
-		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return r.recordResult(c, notRun(c, err))
 	}
 	c.Input, c.Parallel, c.ChangesGroups = args.JSON, t.Info().Parallel, v.ChangesGroups(c.Tool)
 	return nil

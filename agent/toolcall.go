@@ -255,7 +255,7 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	}
 	t, err := r.tool(c)
 	if err != nil {
-		return nil, r.recordResult(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+		return nil, r.recordResult(c, notRun(c, err))
 	}
 	if t.Info().External {
 		c.Status = decide.External
