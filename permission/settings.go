@@ -56,7 +56,6 @@ func (s *Settings) read(name string) (errs []error) {
 	fail := func(key string, err error) {
 		errs = append(errs, fmt.Errorf("settings %s: permissions.%s: %w", name, key, err))
 	}
-	modes := 0
 	for _, key := range []string{"defaultMode", "mode"} {
 		raw, ok := s.inner[key]
 		if !ok {
@@ -69,8 +68,8 @@ func (s *Settings) read(name string) (errs []error) {
 		if err == nil {
 			mode, err = ParseMode(text)
 		}
-		if modes++; err == nil && modes == 2 && mode != s.Policy.Mode {
-			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; remove one of them", mode, s.Policy.Mode)
+		if first := s.Policy.Mode; err == nil && first != "" && first != mode {
+			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; remove one of them", mode, first)
 		}
 		if err != nil {
 			fail(key, err)

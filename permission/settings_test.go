@@ -93,6 +93,9 @@ func TestSettingsErrors(t *testing.T) {
 	if s, err := ParseSettings("f.json", []byte(`{"permissions":{"mode":"explore","defaultMode":"plan"}}`)); err != nil || s.Policy.Mode != ModeExplore {
 		t.Errorf("one mode in two spellings: %v", err)
 	}
+	if _, err := ParseSettings("f.json", []byte(`{"permissions":{"mode":"explore","defaultMode":"fast"}}`)); strings.Contains(err.Error(), "remove one") {
+		t.Errorf("a mode that does not exist differs from none: %v", err)
+	}
 	if s, err := ParseSettings("f.json", nil); err != nil || s.Policy.Mode != "" {
 		t.Errorf("an empty file: %+v, %v", s, err)
 	}
