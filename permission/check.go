@@ -13,20 +13,20 @@ import (
 // text form that parses to the same rule.
 func (p *Policy) Add(rules ...Rule) error {
 	for _, r := range rules {
-		back, err := ParseRule(r.String(), r.Behavior)
+		parsed, err := ParseRule(r.String(), r.Behavior)
 		if err != nil {
 			return err
 		}
-		if back.Tool != r.Tool { // if the tools are equal, so are the patterns
-			return fmt.Errorf("rule %q is parsed as tool %q with pattern %q; use a tool name without parentheses and spaces", r.String(), back.Tool, back.Pattern)
+		if parsed.Tool != r.Tool { // if the tools are equal, so are the patterns
+			return fmt.Errorf("rule %q is parsed as tool %q with pattern %q; use a tool name without parentheses and spaces", r.String(), parsed.Tool, parsed.Pattern)
 		}
 	}
 	for _, r := range rules {
-		same := func(have Rule) bool {
+		isSame := func(have Rule) bool {
 			have.Source = r.Source
 			return have == r
 		}
-		if !slices.ContainsFunc(p.Rules, same) {
+		if !slices.ContainsFunc(p.Rules, isSame) {
 			p.Rules = append(p.Rules, r)
 		}
 	}

@@ -8,13 +8,13 @@ import (
 // Decide answers whether c may run under p. It has no side effects and is safe
 // for concurrent use if the Checker of c is.
 func Decide(p *Policy, c *Call) Decision {
-	return run(p, c, nil)
+	return decide(p, c, nil)
 }
 
 // Explain is Decide with the steps of the decision, and the parts of the call as the tool sees them.
 func Explain(p *Policy, c *Call) Explanation {
 	var e Explanation
-	e.Decision = run(p, c, &e.Steps)
+	e.Decision = decide(p, c, &e.Steps)
 	e.Parts = c.parts(p)
 	return e
 }
@@ -41,12 +41,13 @@ type Part struct {
 	Reason  string   `json:"reason,omitempty"` // why it is not read-only
 }
 
-func run(p *Policy, c *Call, trace *[]Step) Decision {
+// decide appends the steps of the decision to trace, unless that is nil.
+func decide(p *Policy, c *Call, trace *[]Step) Decision {
 	mode := cmp.Or(p.Mode, ModeDefault)
 	e := engine{p: p, c: c, mode: mode, trace: trace}
 	a := answer{step: "mode", behavior: Deny}
 	if mode.known() {
-		a = e.decide()
+		a = e.firstAnswer()
 	} else {
 		a.reason = fmt.Sprintf("unknown mode %q; %s", mode, modeNames)
 	}
@@ -108,7 +109,8 @@ func (e *engine) firstRule(b Behavior) (*Rule, string) {
 	return nil, ""
 }
 
-func (e *engine) decide() answer {
+// firstAnswer takes the steps in the order of the package's documentation, until one has an answer.
+func (e *engine) firstAnswer() answer {
 	if r, name := e.firstRule(Deny); r != nil {
 		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule " + name, rule: r}
 	}
@@ -150,7 +152,8 @@ func (e *engine) decide() answer {
 	return e.lastSteps()
 }
 
-// lastSteps decides about a call that no deny or ask rule and no safety ask has stopped.
+// lastSteps decides about a call that no deny or ask rule and no safety ask has stopped. In mode explore the call is
+// read-only.
 func (e *engine) lastSteps() answer {
 	verdict := &e.verdict
 	if e.c.ReadOnly {
@@ -174,8 +177,6 @@ func (e *engine) lastSteps() answer {
 		}
 	case ModeBypass:
 		return answer{step: "mode", behavior: Allow, reason: "mode bypass"}
-	case ModeExplore:
-		return answer{step: "mode", behavior: Deny, reason: "mode explore: " + why}
 	}
 	return answer{step: "mode", behavior: Ask, reason: why}
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// guarded calls a method of a Checker. A bug in one must neither allow a call nor end the program, so guarded returns
-// the safe answer if it panics.
-func guarded[T any](safe T, call func() T) (answer T) {
+// orElse returns the result of call, which calls a method of a Checker, or the safe answer if the method panics: a bug
+// in a tool must neither allow a call nor end the program.
+func orElse[T any](safe T, call func() T) (answer T) {
 	defer func() {
 		if recover() != nil {
 			answer = safe
@@ -23,7 +23,7 @@ func (c *Call) checker() Checker {
 	return c.Checker
 }
 
-// check does not use guarded, which would copy the large Verdict several times.
+// check does not use orElse, which would copy the large Verdict several times.
 func (c *Call) check(p *Policy) (v Verdict) {
 	defer func() {
 		if recover() != nil {
@@ -37,7 +37,7 @@ var errCannotMatch = errors.New("the tool cannot match the rule")
 
 func (c *Call) match(p *Policy, r Rule) (matched bool, err error) {
 	err = errCannotMatch // unless Match returns
-	guarded(false, func() bool { matched, err = c.checker().Match(p, r); return true })
+	orElse(false, func() bool { matched, err = c.checker().Match(p, r); return true })
 	return matched, err
 }
 
@@ -48,7 +48,7 @@ func (c *Call) TakesPatterns(p *Policy) bool {
 }
 
 func (c *Call) suggest(p *Policy) []Rule {
-	rules := slices.Clone(guarded(nil, func() []Rule { return c.checker().Suggest(p) })) // the tool may keep its list
+	rules := slices.Clone(orElse(nil, func() []Rule { return c.checker().Suggest(p) })) // the tool may keep its list
 	for i := range rules {
 		if rules[i].Tool == "" {
 			rules[i].Tool = c.Tool
@@ -58,5 +58,5 @@ func (c *Call) suggest(p *Policy) []Rule {
 }
 
 func (c *Call) parts(p *Policy) []Part {
-	return guarded(nil, func() []Part { return c.checker().Parts(p) })
+	return orElse(nil, func() []Part { return c.checker().Parts(p) })
 }

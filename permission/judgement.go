@@ -63,8 +63,8 @@ func (j *Judgement) Covers(tool string, input []byte) bool {
 	return subtle.ConstantTimeCompare(want[:], j.seal[:]) == 1
 }
 
-// Same reports whether both mean the same: a user who agreed to the one has also agreed to the other. Files are
-// compared by path only: a file that was replaced in the meantime, as every edit does, needs no new question.
+// Same reports whether a user who agreed to j has also agreed to other. Files are compared by path only: a file that was
+// replaced in the meantime, as every edit does, needs no new question.
 func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
 		slices.Equal(j.Except, other.Except) && slices.Equal(j.Keep, other.Keep) &&

@@ -58,7 +58,7 @@ const (
 	ModeAcceptEdits Mode = "accept-edits" // allow read-only calls and edits below the working directories, ask about the rest
 	ModeSandboxed   Mode = "sandboxed"    // like accept-edits, and allow calls that are confined to the working directories
 	ModeExplore     Mode = "explore"      // allow read-only calls, deny the rest
-	ModeBypass      Mode = "bypass"       // allow everything that no deny or ask rule, and no tool, stops
+	ModeBypass      Mode = "bypass"       // allow every call that no deny rule, ask rule or tool stops
 	ModeDontAsk     Mode = "dont-ask"     // like accept-edits, but deny every call that would need approval
 )
 
@@ -85,8 +85,8 @@ type Policy struct {
 	Dirs []string `json:"dirs,omitempty"`
 
 	// TrustReadOnly allows calls of tools that claim to be read-only in the modes default and dont-ask, which would
-	// otherwise ask about them, or deny them. Nothing checks the claim. That of an MCP server's tool counts only with
-	// TrustReadOnly of its mcpclient.Options.
+	// otherwise ask about them, or deny them. Nothing checks the claim. The claim of an MCP server's tool
+	// counts only with TrustReadOnly of its mcpclient.Options.
 	TrustReadOnly bool `json:"trust_read_only,omitempty"`
 }
 
@@ -116,8 +116,8 @@ type Call struct {
 	// ReadOnly says that the call changes nothing outside the agent, as far as the tool knows.
 	ReadOnly bool
 
-	// Borrows names tools whose deny and ask rules with a pattern also apply to this one: those of Read to a
-	// search, for example. Checker.Match is then called with the rule under the name of that tool.
+	// Borrows names tools whose deny and ask rules with a pattern also apply to this call: the rules of Read apply to
+	// a search, for example. Checker.Match then gets such a rule under the name of the other tool.
 	Borrows []string
 
 	// Checker is the tool's own knowledge of the call; nil is a [BaseChecker].

@@ -10,7 +10,7 @@ import (
 // members: which of them takes effect would depend on the parser. The caller has checked that data is valid JSON.
 func checkRepeated(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
-	path, found := repeated(dec)
+	path, found := findRepeated(dec)
 	if !found {
 		return nil
 	}
@@ -18,8 +18,9 @@ func checkRepeated(data []byte) error {
 	return fmt.Errorf("line %d: %s is a duplicate key; merge the two", line, path[1:])
 }
 
-// repeated reads a value up to the second member with the same name, and returns the path to it, starting with a dot.
-func repeated(dec *json.Decoder) (path string, found bool) {
+// findRepeated reads a value up to the first member whose name is repeated in its object, and returns the path to that
+// member, which starts with a dot.
+func findRepeated(dec *json.Decoder) (path string, found bool) {
 	tok, err := dec.Token()
 	if err != nil {
 		return "", false
@@ -36,14 +37,14 @@ func repeated(dec *json.Decoder) (path string, found bool) {
 				return fmt.Sprintf(".%s", name), true
 			}
 			seen[name] = true
-			if path, found = repeated(dec); found {
+			if path, found = findRepeated(dec); found {
 				return fmt.Sprintf(".%s%s", name, path), true
 			}
 		}
 		_, _ = dec.Token()
 	case json.Delim('['):
 		for i := 0; dec.More(); i++ {
-			if path, found = repeated(dec); found {
+			if path, found = findRepeated(dec); found {
 				return fmt.Sprintf("[%d]%s", i, path), true
 			}
 		}
