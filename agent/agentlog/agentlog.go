@@ -68,8 +68,8 @@ type Config struct {
 func New(cfg Config) agent.Middleware {
 	l := &log{cfg}
 	mw := genai.Begin(l.begin).Watch(cfg.Agent, false)
-	watch := mw.Run
-	mw.Run = func(next agent.RunFunc) agent.RunFunc { return watch(l.events(next)) }
+	logRun := mw.Run
+	mw.Run = func(next agent.RunFunc) agent.RunFunc { return logRun(l.events(next)) }
 	mw.Step = l.step
 	return mw
 }
@@ -208,7 +208,7 @@ type decision struct {
 	input  json.RawMessage
 	reason string
 	safety bool // of the question, if there was one
-	done   bool // its line is written
+	logged bool // its line is written
 }
 
 // add handles an event of the run.
@@ -230,18 +230,18 @@ func (d *decisions) add(ev event.Event) {
 			d.asked = append(d.asked, c)
 		}
 	case *event.ToolStart:
-		d.write(ev.Call, ev.Name, permission.Allow, ev.Reason)
+		d.writeOnce(ev.Call, ev.Name, permission.Allow, ev.Reason)
 	case *event.External:
 		if d.calls[ev.Call] != nil {
-			d.write(ev.Call, ev.Name, permission.Allow, "")
+			d.writeOnce(ev.Call, ev.Name, permission.Allow, "")
 		}
 	case *event.ToolResult:
 		c := d.calls[ev.Call]
 		switch {
 		case ev.Outcome == message.OutcomeDenied:
-			d.write(ev.Call, ev.Name, permission.Deny, ev.Text)
+			d.writeOnce(ev.Call, ev.Name, permission.Deny, ev.Text)
 		case slices.Contains(d.asked, c): // it was interrupted
-			d.write(ev.Call, ev.Name, permission.Ask, c.reason)
+			d.writeOnce(ev.Call, ev.Name, permission.Ask, c.reason)
 		}
 		delete(d.calls, ev.Call)
 	case *event.End:
@@ -257,18 +257,18 @@ func (d *decisions) end() {
 	d.asked = nil
 }
 
-// write writes the line of a call, once.
-func (d *decisions) write(call, tool string, behavior permission.Behavior, reason string) {
+// writeOnce writes the line of a call unless that is written.
+func (d *decisions) writeOnce(call, tool string, behavior permission.Behavior, reason string) {
 	c := d.calls[call]
 	if c == nil {
 		c = new(decision)
 		d.calls[call] = c
 	}
 	d.asked = slices.DeleteFunc(d.asked, func(a *decision) bool { return a == c })
-	if c.done {
+	if c.logged {
 		return
 	}
-	c.tool, c.reason, c.done = tool, reason, true
+	c.tool, c.reason, c.logged = tool, reason, true
 	d.log.permission(d.ctx, c, behavior)
 }
 

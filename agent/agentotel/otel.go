@@ -78,7 +78,7 @@ type recorder struct {
 	tracer   trace.Tracer
 	tokens   metric.Int64Histogram
 	duration metric.Float64Histogram
-	first    metric.Float64Histogram
+	toFirst  metric.Float64Histogram // the time until the first chunk
 }
 
 // New returns the middleware. It fails if the meter refuses an instrument.
@@ -96,11 +96,11 @@ func New(cfg Config) (agent.Middleware, error) {
 	meter := cfg.Meter.Meter(scope, metric.WithInstrumentationVersion(version), metric.WithSchemaURL(schemaURL))
 	tokens, err1 := meter.Int64Histogram(genai.MetricTokens, metric.WithUnit("{token}"), metric.WithDescription("Tokens of model calls."))
 	duration, err2 := meter.Float64Histogram(genai.MetricDuration, metric.WithUnit("s"), metric.WithDescription("Duration of operations."))
-	first, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
+	toFirst, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return agent.Middleware{}, err
 	}
-	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(schemaURL)), tokens: tokens, duration: duration, first: first}
+	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(schemaURL)), tokens: tokens, duration: duration, toFirst: toFirst}
 	return genai.Begin(r.begin).Watch(cfg.Agent, cfg.Content), nil
 }
 
@@ -116,12 +116,12 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 	labels := r.labels(op)
 	start := time.Now()
-	if !trace.SpanContextFromContext(ctx).IsValid() { // the client of a gateway or server may have sent its own
+	if !trace.SpanContextFromContext(ctx).IsValid() { // without an agent, the client of a gateway or server may have sent a span
 		c := tracecontext.From(ctx)
 		ctx = w3c.Extract(ctx, propagation.MapCarrier{"traceparent": c.Parent, "tracestate": c.State, "baggage": c.Baggage})
 	}
 	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(r.startAttributes(op), labels)...))
-	carrier := propagation.MapCarrier{} // for MCP servers that the span's tool is on
+	carrier := propagation.MapCarrier{} // what is sent to the MCP server of a tool
 	w3c.Inject(ctx, carrier)
 	ctx = tracecontext.With(ctx, tracecontext.Context{Parent: carrier["traceparent"], State: carrier["tracestate"], Baggage: carrier["baggage"]})
 	return ctx, func() {
@@ -147,7 +147,7 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 func (r *recorder) labels(op *genai.Op) []attribute.KeyValue {
 	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
 	if op.Name == genai.OpChat {
-		labels = append(labels, text(genai.Model, op.Target)...)
+		labels = append(labels, nonEmpty(genai.Model, op.Target)...)
 	}
 	if op.Host != "" {
 		labels = append(labels, attribute.String(genai.Address, op.Host), attribute.Int(genai.Port, op.Port))
@@ -155,8 +155,8 @@ func (r *recorder) labels(op *genai.Op) []attribute.KeyValue {
 	return labels
 }
 
-// text returns an attribute, or none if it is empty.
-func text(key, value string) []attribute.KeyValue {
+// nonEmpty returns the attribute of a text, or none if the text is empty.
+func nonEmpty(key, value string) []attribute.KeyValue {
 	if value == "" {
 		return nil
 	}
@@ -165,10 +165,10 @@ func text(key, value string) []attribute.KeyValue {
 
 // startAttributes returns the attributes that are known when an operation begins: samplers see them.
 func (r *recorder) startAttributes(op *genai.Op) []attribute.KeyValue {
-	attrs := text(genai.Conversation, op.Session)
+	attrs := nonEmpty(genai.Conversation, op.Session)
 	switch op.Name {
 	case genai.OpAgent:
-		return append(attrs, text(genai.Agent, op.Target)...)
+		return append(attrs, nonEmpty(genai.Agent, op.Target)...)
 	case genai.OpChat:
 		if r.cfg.Content {
 			attrs = append(attrs, r.inputMessages(op.Request)...)
@@ -185,13 +185,13 @@ func (r *recorder) startAttributes(op *genai.Op) []attribute.KeyValue {
 
 // endAttributes returns the attributes that are known when an operation has ended.
 func (r *recorder) endAttributes(op *genai.Op) (attrs []attribute.KeyValue) {
-	attrs = text(genai.Conversation, op.Session) // a new conversation has its id only now
+	attrs = nonEmpty(genai.Conversation, op.Session) // a new conversation has its id only now
 	if e := op.End; e != nil {
 		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
 			attribute.Int(genai.Input, e.Usage.Input), attribute.Int(genai.Output, e.Usage.Output))
 	}
 	if f := op.Finish; f != nil {
-		attrs = slices.Concat(attrs, text(genai.ResponseModel, f.Model), text(genai.ResponseID, f.ID))
+		attrs = slices.Concat(attrs, nonEmpty(genai.ResponseModel, f.Model), nonEmpty(genai.ResponseID, f.ID))
 		attrs = append(attrs,
 			attribute.StringSlice(genai.Finish, []string{string(f.Reason)}),
 			attribute.Int(genai.Input, f.Usage.Input), attribute.Int(genai.Output, f.Usage.Output), attribute.Int(genai.Cached, f.Usage.Cached))
@@ -208,12 +208,12 @@ func (r *recorder) endAttributes(op *genai.Op) (attrs []attribute.KeyValue) {
 // measure records the metrics that only model calls have.
 func (r *recorder) measure(ctx context.Context, op *genai.Op, labels []attribute.KeyValue) {
 	if op.First > 0 {
-		r.first.Record(ctx, op.First.Seconds(), metric.WithAttributes(labels...))
+		r.toFirst.Record(ctx, op.First.Seconds(), metric.WithAttributes(labels...))
 	}
 	if op.Finish == nil {
 		return
 	}
-	labels = slices.Concat(labels, text(genai.ResponseModel, op.Finish.Model))
+	labels = slices.Concat(labels, nonEmpty(genai.ResponseModel, op.Finish.Model))
 	for _, n := range []struct {
 		kind   string
 		tokens int

@@ -77,7 +77,7 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	} else if len(turns) > 0 {
 		t.Fatalf("agenttest.New: Config.Model and turns are both set; set one of them")
 	}
-	cfg.Model = &watched{Model: cfg.Model, script: &c.script}
+	cfg.Model = &recordingModel{Model: cfg.Model, script: &c.script}
 	if cfg.NewID == nil {
 		cfg.NewID = sequentialIDs()
 	}

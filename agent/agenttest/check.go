@@ -16,7 +16,7 @@ import (
 //
 //   - the numbers of the events follow each other, each run begins with a
 //     RunStart and has exactly one End, its last event;
-//   - every call that was announced has one result, or waits for one;
+//   - every call that was announced has one result, unless the conversation waits;
 //   - the deltas of a block add up to the block in the message;
 //   - the history is complete ([agent.CheckHistory]) except for waiting calls;
 //   - State and events stay the same when encoded to JSON and decoded.
@@ -24,22 +24,14 @@ func Check(t T, st *agent.State, events []event.Event) {
 	t.Helper()
 	k := &checker{T: t, announced: map[string]int{}, results: map[string]int{}, text: map[string]string{}}
 	for i, ev := range events {
-		k.event(i, ev)
+		k.checkEvent(i, ev)
 	}
 	if len(events) > 0 && !k.ended {
 		t.Errorf("the last event is %T, want *event.End", events[len(events)-1])
 	}
-	waiting := map[string]bool{}
-	for _, ev := range st.Pending() {
-		switch ev := ev.(type) {
-		case *event.Approval:
-			waiting[ev.Call] = true
-		case *event.External:
-			waiting[ev.Call] = true
-		}
-	}
-	k.calls(waiting)
-	if len(waiting) == 0 {
+	waits := len(st.Pending()) > 0
+	k.checkCalls(waits)
+	if !waits {
 		if err := agent.CheckHistory(st.Messages); err != nil {
 			t.Errorf("the history: %v", err)
 		}
@@ -53,13 +45,13 @@ type checker struct {
 	seq   int64
 	ended bool // the last event was an End
 
-	order     []string // of announced
-	announced map[string]int
-	results   map[string]int
-	text      map[string]string // by block
+	order     []string          // the calls, in the order in which they were announced
+	announced map[string]int    // how often, by call
+	results   map[string]int    // how many, by call
+	text      map[string]string // the deltas so far, by block
 }
 
-func (k *checker) event(i int, ev event.Event) {
+func (k *checker) checkEvent(i int, ev event.Event) {
 	k.Helper()
 	what := fmt.Sprintf("event %d, a %T", i, ev)
 	var head event.Header
@@ -85,10 +77,10 @@ func (k *checker) event(i int, ev event.Event) {
 	if _, sub := ev.(*event.Sub); !sub { // it contains an Event, which encoding/json cannot decode
 		roundTrip(k, what, ev, reflect.New(reflect.TypeOf(ev).Elem()).Interface())
 	}
-	k.content(ev)
+	k.checkContent(ev)
 }
 
-func (k *checker) content(ev event.Event) {
+func (k *checker) checkContent(ev event.Event) {
 	k.Helper()
 	switch ev := ev.(type) {
 	case *event.ToolCall:
@@ -106,12 +98,12 @@ func (k *checker) content(ev event.Event) {
 		k.text[ev.Block] += ev.Text
 	case *event.Message:
 		for _, b := range ev.Message.Blocks {
-			k.block(b)
+			k.checkBlock(b)
 		}
 	}
 }
 
-func (k *checker) block(b message.Block) {
+func (k *checker) checkBlock(b message.Block) {
 	k.Helper()
 	text := ""
 	switch b := b.(type) {
@@ -125,13 +117,14 @@ func (k *checker) block(b message.Block) {
 	}
 }
 
-func (k *checker) calls(waiting map[string]bool) {
+// checkCalls checks the calls that were announced. While a call waits, others of the same answer may have no result.
+func (k *checker) checkCalls(waits bool) {
 	k.Helper()
 	for _, call := range k.order {
 		switch {
 		case k.announced[call] > 1:
 			k.Errorf("call %s was announced %d times", call, k.announced[call])
-		case k.results[call] == 0 && !waiting[call] && len(waiting) == 0:
+		case k.results[call] == 0 && !waits:
 			k.Errorf("call %s has no result, and nothing waits", call)
 		}
 	}

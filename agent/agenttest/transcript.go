@@ -23,12 +23,12 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A package may have a flag -update of its own, which counts as well.
 var update = flag.Bool("agenttest.update", false, "write golden transcripts anew")
 
+// updating reports whether golden files are written: with -agenttest.update, or with the -update of the tested package.
 func updating() bool {
-	general := flag.Lookup("update")
-	return *update || general != nil && general.Value.String() == "true"
+	packageFlag := flag.Lookup("update")
+	return *update || packageFlag != nil && packageFlag.Value.String() == "true"
 }
 
 // runContext returns the test's context, if it has one.
@@ -39,18 +39,18 @@ func runContext(t T) context.Context {
 	return context.Background()
 }
 
-// watched records what is sent to the model.
-type watched struct {
+// A recordingModel records the system prompt and the tools of each request.
+type recordingModel struct {
 	model.Model
 	script *transcript
 }
 
-func (w *watched) Unwrap() model.Model { return w.Model }
+func (m *recordingModel) Unwrap() model.Model { return m.Model }
 
-func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+func (m *recordingModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		w.script.request(req)
-		w.Model.Generate(ctx, req)(yield)
+		m.script.request(req)
+		m.Model.Generate(ctx, req)(yield)
 	}
 }
 
@@ -60,8 +60,8 @@ type transcript struct {
 	mu       sync.Mutex // a model may be called on another goroutine
 	sections []txtar.File
 
-	system, tools string // of the last request
-	waiting       map[string]bool
+	system, tools string          // of the last request
+	asked         map[string]bool // the calls whose question this run has recorded
 }
 
 func (s *transcript) add(name, text string) {
@@ -76,7 +76,7 @@ func (s *transcript) append(name, text string) {
 		data = append(data, '\n')
 	}
 	if txtar.NeedsQuote(data) {
-		if quoted, err := txtar.Quote(data); err == nil { // it is text that ends with a newline
+		if quoted, err := txtar.Quote(data); err == nil { // Quote fails only for invalid UTF-8 or without a final newline
 			data = quoted
 		}
 	}
@@ -105,7 +105,7 @@ func (s *transcript) request(req *model.Request) {
 func (s *transcript) inputs(inputs []agent.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = map[string]bool{}
+	s.asked = map[string]bool{}
 	for _, in := range inputs {
 		switch in := in.(type) {
 		case event.Confirm:
@@ -151,9 +151,9 @@ func (s *transcript) event(ev event.Event) {
 		for _, rule := range ev.Suggest {
 			text += fmt.Sprintf("suggested: %s\n", rule)
 		}
-		s.once(ev.Call, "approval", text+ev.Preview)
+		s.addOnce(ev.Call, "approval", text+ev.Preview)
 	case *event.External:
-		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
+		s.addOnce(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
 	case *event.Background: // its result is in the hint for the model
 		text := "continues"
 		if ev.Result != nil {
@@ -167,7 +167,7 @@ func (s *transcript) event(ev event.Event) {
 				text += part + "\n"
 			}
 		}
-		if ev.Action != "" { // the question was recorded before
+		if ev.Action != "" { // an earlier event had the question
 			text = strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + strings.TrimSpace(string(ev.Action)+" "+ev.Error)
 		}
 		s.add("elicitation", text)
@@ -184,12 +184,12 @@ func (s *transcript) event(ev event.Event) {
 	}
 }
 
-// once records a question about a call unless this run has recorded it already.
-func (s *transcript) once(call, name, text string) {
+// addOnce records a question about a call unless this run has recorded it already.
+func (s *transcript) addOnce(call, name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.waiting[call] {
-		s.waiting[call] = true
+	if !s.asked[call] {
+		s.asked[call] = true
 		s.append(name, text)
 	}
 }
