@@ -30,7 +30,7 @@ func (c *change) empty() bool {
 	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.In) == 0
 }
 
-// A node is a JSON value that is parsed only as deep as needed. If raw is nil, a member or element was changed.
+// A node is a JSON value that is parsed only as deep as needed. raw is nil after a member or element was changed.
 type node struct {
 	raw     json.RawMessage
 	members map[string]*node
@@ -48,7 +48,7 @@ func (n *node) MarshalJSON() ([]byte, error) {
 	return json.Marshal(n.items)
 }
 
-func (n *node) is(open byte) bool { return len(n.raw) > 0 && n.raw[0] == open }
+func (n *node) startsWith(bracket byte) bool { return len(n.raw) > 0 && n.raw[0] == bracket }
 
 // parseMembers parses n as an object, but not the values of its members: most of a State does not change in a
 // step, and equal bytes need not be parsed.
@@ -77,9 +77,9 @@ func (n *node) parseItems() error {
 }
 
 // isSorted reports whether n is an object that MarshalJSON would write unchanged. The members of a struct are in
-// the order of its fields, and applying a change to them would lose that.
+// the order of its fields; applying a change to them would sort them.
 func (n *node) isSorted() bool {
-	if !n.is('{') || n.parseMembers() != nil {
+	if !n.startsWith('{') || n.parseMembers() != nil {
 		return false
 	}
 	again, err := json.Marshal(n.members)
@@ -110,7 +110,7 @@ func diff(old, new *node) (*change, error) {
 		case bytes.Equal(from.raw, to.raw):
 		case from.isSorted() && to.isSorted():
 			c.In[name], err = diff(from, to)
-		case from.is('[') && to.is('['):
+		case from.startsWith('[') && to.startsWith('['):
 			c.Splice[name], err = diffItems(from, to)
 		default:
 			c.Set[name] = to.raw

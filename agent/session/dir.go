@@ -33,17 +33,17 @@ func Dir(path string) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session directory: %w", err)
 	}
-	return &dir{root: root, logs: map[string]map[*follower]bool{}}, nil
+	return &dir{root: root, followers: map[string]map[*follower]bool{}}, nil
 }
 
 type dir struct {
 	root *os.Root
 
-	mu   sync.Mutex
-	logs map[string]map[*follower]bool // the followers of each session that is open, by its id
+	mu        sync.Mutex
+	followers map[string]map[*follower]bool // by the id of the session; not nil if this store has the session open
 }
 
-// Open creates the file, since it needs a file to lock. Close removes it again if nothing was stored.
+// Open creates a file to lock, which Close removes if nothing was stored.
 func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.logs[id] = map[*follower]bool{}
+	d.followers[id] = map[*follower]bool{}
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
@@ -101,7 +101,7 @@ func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (b
 	return err == nil && os.SameFile(opened, named), err
 }
 
-// files returns the files of a session, or all if id is empty.
+// files returns the files of a session, or of all sessions if id is empty.
 func (d *dir) files(id string) (entries []fs.DirEntry, err error) {
 	if id == "" {
 		return fs.ReadDir(d.root.FS(), ".")
@@ -286,7 +286,7 @@ func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, e
 	return in, l.recs, nil
 }
 
-// Delete takes the lock first: otherwise a writer that has the session open would write to a deleted file. It
+// Delete locks the session file first: otherwise a writer that has the session open would write to a deleted file. It
 // removes the inbox before the session file, since without that file all inputs would count as waiting.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {

@@ -34,7 +34,7 @@ type inboxSummary struct {
 	N    int `json:"n"`    // inputs so far
 }
 
-// parseInbox reads an inbox file: fresh if its header is not complete yet, torn if its last line is not.
+// parseInbox parses an inbox file. fresh means that the header is incomplete, and torn that the last line is.
 func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err error) {
 	if want := header(inboxHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
 		return nil, true, false, nil
@@ -61,7 +61,7 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 	return entries, false, !ended, nil
 }
 
-// withConsumed sets the record that consumed each entry.
+// withConsumed sets the Record and Refused of the entries that were consumed, which are the keys of consumed.
 func withConsumed(entries []Entry, consumed map[string]Entry) []Entry {
 	for i := range entries {
 		e := &entries[i]
@@ -156,26 +156,14 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	switch {
-	case fresh:
-		if err := f.Truncate(0); err != nil {
-			return false, err
-		}
-		lines = append(header(inboxHeader, id), lines...)
-	case torn:
-		lines = append([]byte("\n"), lines...)
-	}
-	if _, err := f.Write(lines); err != nil {
-		return false, err
-	}
-	if err := f.Sync(); err != nil {
+	if err := writeLines(f, lines, header(inboxHeader, id), fresh, torn); err != nil {
 		return false, err
 	}
 	return true, syncDir(d.root.Open("."))
 }
 
-// allInputs returns all inputs that were ever sent to a session. It reads the inbox first, so that an input that is
-// consumed in between is returned as consumed.
+// allInputs returns all inputs that were ever sent to a session. It reads the inbox before the log, so that an input
+// that is consumed in between is returned as consumed.
 func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -191,7 +179,7 @@ func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	return withConsumed(entries, log.consumed), nil
 }
 
-// Inputs reads both files only if an input waits.
+// Inputs reads the whole files only if an input waits.
 func (d *dir) Inputs(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ type dirLog struct {
 	err  error    // error of a failed write, after which the contents on disk are unknown
 }
 
-// Load reads up to the size that the file has now. Nothing else writes to it.
+// Load reads the whole file, to which nothing else writes: it is locked.
 func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	if l.file == nil {
 		return nil, errClosed
@@ -72,7 +72,7 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	if err := l.checkConsumed(rec); err != nil {
 		return err
 	}
-	sum := l.end.next(rec, time.Now())
+	sum := l.end.summaryAfter(rec, time.Now())
 	lines, err := recordLines(rec, sum)
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func (l *dirLog) checkConsumed(rec Record) error {
 	return err
 }
 
-// next returns the summary of the session after rec.
-func (l *logFile) next(rec Record, now time.Time) summary {
+// summaryAfter returns the summary of the session after rec.
+func (l *logFile) summaryAfter(rec Record, now time.Time) summary {
 	in := l.info("")
 	in.update(rec, now)
 	return summary{Seq: in.Seq, Event: in.Event, Consumed: l.Consumed + len(rec.Consumed), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
@@ -127,25 +127,28 @@ func (l *dirLog) inPlace() (bool, error) {
 
 // write appends lines and returns when they are on the disk.
 func (l *dirLog) write(lines []byte) error {
+	err := writeLines(l.file, lines, header(sessionHeader, l.id), l.end.fresh, l.end.torn)
+	if err == nil && l.end.fresh { // the name of a new file must be on the disk too
+		err = syncDir(l.dir.root.Open("."))
+	}
+	return err
+}
+
+// writeLines appends lines to a file and syncs it, after the header if the file is fresh.
+func writeLines(f *os.File, lines, header []byte, fresh, torn bool) error {
 	switch {
-	case l.end.fresh:
-		if err := l.file.Truncate(0); err != nil { // a header that was cut off
+	case fresh:
+		if err := f.Truncate(0); err != nil { // removes a header that was cut off
 			return err
 		}
-		lines = append(header(sessionHeader, l.id), lines...)
-	case l.end.torn: // the partial line stays, with a wrong checksum
+		lines = append(header, lines...)
+	case torn: // the partial line stays, with a wrong checksum
 		lines = append([]byte("\n"), lines...)
 	}
-	if _, err := l.file.Write(lines); err != nil {
+	if _, err := f.Write(lines); err != nil {
 		return err
 	}
-	if err := l.file.Sync(); err != nil {
-		return err
-	}
-	if l.end.fresh { // the name of a new file must be on the disk too
-		return syncDir(l.dir.root.Open("."))
-	}
-	return nil
+	return f.Sync()
 }
 
 func (l *dirLog) Close() error {

@@ -16,11 +16,11 @@ import (
 // pollEvery is the interval at which a watcher checks the file of a session that its store has not opened.
 const pollEvery = 50 * time.Millisecond
 
-// followPause is the minimum interval at which a watcher receives the records that its own store appends. Waking it
-// for every record would slow the run down more than storing the records does.
+// followPause is the minimum interval at which a watcher receives the records that its own store appends. Waking the
+// watcher for every record would slow the run down more than storing the records does.
 const followPause = 100 * time.Millisecond
 
-// Watch reads the file once, and then what is appended. It gets records that this store appends from memory.
+// Watch reads the file, and then what is appended to it; records that this store appends come from memory.
 func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := CheckID(id); err != nil {
@@ -70,8 +70,8 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 	if err := w.open(); err != nil || w.file == nil {
 		return err
 	}
-	f := w.dir.follow(w.id) // before the file is read, so that no record is missed
-	defer w.dir.unfollow(w.id, f)
+	f := w.dir.addFollower(w.id) // before the file is read, so that no record is missed
+	defer w.dir.removeFollower(w.id, f)
 	// Checked before reading, so that everything written before the deletion is yielded.
 	named, err := isNamed(w.file, w.dir.root.Stat, w.id+suffix)
 	if err != nil {
@@ -91,12 +91,12 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 
 // A follower gets the records that an open log of the same store appends. dir.mu guards its fields.
 type follower struct {
-	records []appended
-	more    chan struct{} // receives a value after a change
+	records []appendedRecord
+	changed chan struct{} // receives a value after a change of the other fields
 	ended   bool          // the log was closed, or the follower is too far behind
 }
 
-type appended struct {
+type appendedRecord struct {
 	seq    int64
 	end    int64 // the size of the file with this record
 	events []Event
@@ -105,41 +105,41 @@ type appended struct {
 // maxBehind is how many records a follower may be behind before it must read them from the file.
 const maxBehind = 256
 
-// follow returns a follower of a session, or nil if this store has not opened it.
-func (d *dir) follow(id string) *follower {
+// addFollower returns a new follower of a session, or nil if this store does not have the session open.
+func (d *dir) addFollower(id string) *follower {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list, open := d.logs[id]
+	list, open := d.followers[id]
 	if !open {
 		return nil
 	}
-	f := &follower{more: make(chan struct{}, 1)}
+	f := &follower{changed: make(chan struct{}, 1)}
 	list[f] = true
 	return f
 }
 
-func (d *dir) unfollow(id string, f *follower) {
+func (d *dir) removeFollower(id string, f *follower) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.logs[id], f)
+	delete(d.followers[id], f)
 }
 
 // notifyFollowers gives a stored record to the followers of its session.
 func (l *dirLog) notifyFollowers(rec Record) {
 	l.dir.mu.Lock()
 	defer l.dir.mu.Unlock()
-	followers := l.dir.logs[l.id]
+	followers := l.dir.followers[l.id]
 	if len(followers) == 0 {
 		return
 	}
 	end, err := l.file.Seek(0, io.SeekEnd)
-	events, encoding := cloneEvents(rec.Events)
+	events, cloneErr := cloneEvents(rec.Events)
 	for f := range followers {
-		if err != nil || encoding != nil || len(f.records) == maxBehind {
-			f.ended = true
+		if err != nil || cloneErr != nil || len(f.records) == maxBehind {
+			f.ended = true // its watcher reads the file
 			delete(followers, f)
 		} else {
-			f.records = append(f.records, appended{rec.Seq, end, events})
+			f.records = append(f.records, appendedRecord{rec.Seq, end, events})
 		}
 		f.wake()
 	}
@@ -147,7 +147,7 @@ func (l *dirLog) notifyFollowers(rec Record) {
 
 func (f *follower) wake() {
 	select {
-	case f.more <- struct{}{}:
+	case f.changed <- struct{}{}:
 	default:
 	}
 }
@@ -156,14 +156,14 @@ func (f *follower) wake() {
 func (l *dirLog) endFollowers() {
 	l.dir.mu.Lock()
 	defer l.dir.mu.Unlock()
-	for f := range l.dir.logs[l.id] {
+	for f := range l.dir.followers[l.id] {
 		f.ended = true
 		f.wake()
 	}
-	delete(l.dir.logs, l.id)
+	delete(l.dir.followers, l.id)
 }
 
-// follow yields the events of records as they are appended, without the file, until f has ended.
+// follow yields the events that f gets from memory until f has ended, and then moves to the same place in the file.
 func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bool) error {
 	var end int64
 	for ended, pause := false, time.Duration(0); !ended; pause = followPause {
@@ -173,20 +173,20 @@ func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bo
 			return context.Cause(ctx)
 		}
 		select {
-		case <-f.more:
+		case <-f.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		var records []appended
+		var records []appendedRecord
 		w.dir.mu.Lock()
 		records, f.records, ended = f.records, nil, f.ended
 		w.dir.mu.Unlock()
 		for _, rec := range records {
-			if rec.seq <= w.seq { // it was read from the file
+			if rec.seq <= w.seq { // already read from the file
 				continue
 			}
 			end = rec.end
-			if err := w.yield(rec.seq, rec.events, yield); err != nil || w.stopped {
+			if err := w.yieldEvents(rec.seq, rec.events, yield); err != nil || w.stopped {
 				return err
 			}
 		}
@@ -200,8 +200,8 @@ func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bo
 	return err
 }
 
-// yield yields the events of the next record.
-func (w *dirWatch) yield(seq int64, events []Event, yield func(Event) bool) error {
+// yieldEvents yields the events of record seq, which must be the next one.
+func (w *dirWatch) yieldEvents(seq int64, events []Event, yield func(Event) bool) error {
 	if seq != w.seq+1 {
 		return gap(seq, w.seq, 0)
 	}
@@ -270,7 +270,7 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 		case err != nil:
 			return fmt.Errorf("cannot decode the record; if another version of kitbag wrote it, use that version: %w", err)
 		}
-		if err := w.yield(rec.Seq, rec.Events, yield); err != nil || w.stopped {
+		if err := w.yieldEvents(rec.Seq, rec.Events, yield); err != nil || w.stopped {
 			return err
 		}
 	}

@@ -69,7 +69,7 @@ type fileKeeper struct {
 	file *os.File // the locked file; nil if it does not exist yet
 }
 
-// open returns the State in the file, or a new one.
+// open opens and locks the file, and returns its State; a new State if the file does not exist.
 func (k *fileKeeper) open() (*agent.State, error) {
 	f, err := openLocked(k.path, os.Stat, openRegular)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +80,7 @@ func (k *fileKeeper) open() (*agent.State, error) {
 		return nil, err
 	}
 	k.file = f
-	data, err := io.ReadAll(f) // not by path, which may name another file now
+	data, err := io.ReadAll(f) // not os.ReadFile: the path may name another file now
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +110,8 @@ func openIfRegular(name string, stat func(string) (fs.FileInfo, error), open fun
 	return open(name)
 }
 
-// inPlace reports whether the locked file is the one at the path.
-func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
-
-// save writes a new file and renames it to the old one, so that readers, and the disk after a crash, have
-// either the old content or the new. The directory, which contains the name, is synced last.
+// save writes a new file and renames it to the old one, so that a reader, even after a crash, finds either the old
+// content or the new. The directory, which contains the name, is synced last.
 func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {
@@ -124,7 +121,7 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]strin
 		data = sealed(data, k.key)
 	}
 	if k.file != nil {
-		if ok, err := k.inPlace(); err != nil || !ok {
+		if named, err := isNamed(k.file, os.Stat, k.path); err != nil || !named {
 			return errors.Join(fmt.Errorf("%w: its file was removed or replaced", ErrConflict), err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 // An Inbox is a [Store] that keeps the inputs for a session until the session consumes them: messages, answers
 // to its questions, an interrupt. Any process may send. An input has an id, and is accepted only once. It waits
-// until a record consumes it ([Record.Consumed]); since that is one transaction with the changes that the input
-// made, a crash neither loses an input nor makes it take effect twice.
+// until a record consumes it ([Record.Consumed]); since that record also contains the changes that the input made, a
+// crash neither loses an input nor makes it take effect twice.
 type Inbox interface {
 	// Send sends an input to a session, and returns when the input is stored durably. accepted is false,
 	// and nothing is stored, if the session received an input with that id before, whether or not it was
@@ -48,7 +48,7 @@ const (
 
 // Check returns an error if an inbox with the given number of waiting inputs may not accept another one:
 // its id must be valid, its data must be JSON of at most 8 MiB, and fewer than 256 may wait ([ErrFull]). An
-// Inbox calls it in Send, unless it has the id already.
+// Inbox calls it in Send, unless an input with that id was sent before.
 func (in Entry) Check(waiting int) error {
 	switch {
 	case CheckID(in.ID) != nil:

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock locks an open file. [release] unlocks it, or the system when the process ends. The error is ErrConflict if
-// another process keeps it locked. lock retries, because dir.isOpen locks a file for a moment.
+// lock locks an open file until [release], or until the process ends. The error is ErrConflict if another process
+// keeps the file locked. lock retries, because dir.isOpen locks a file for a moment.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)
@@ -33,14 +33,14 @@ func tryLock(f *os.File) error {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			return fmt.Errorf("%w open; end the other program or use another session", ErrConflict)
 		default:
-			return fmt.Errorf("lock it: %w", err)
+			return fmt.Errorf("lock the file: %w", err)
 		}
 	}
 }
 
 // release unlocks and closes f. Closing would not be enough: a child that another goroutine is just starting,
-// such as a command of the agent, also has the file open until it executes its program, and the lock lasts
-// until the last one closes it.
+// such as a command of the agent, also has the file open until it executes its program, and the lock lasts until
+// every process has closed the file.
 func release(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_UN)

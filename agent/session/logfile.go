@@ -25,9 +25,9 @@ import (
 // or the machine stopped: the next record has its number. If a number is missing, or the line of a record is
 // missing before its summary, a stored record was lost or edited, and reading the file fails.
 //
-// A summary, at the end of the file, contains the Info of the session, and the size of the line before it. If
-// it is missing, because it was cut off or the record was written by an older program, the whole file is read. An
-// older program treats a summary as a line that was cut off.
+// The summary at the end of a file contains the Info of the session, and the size of the line before it. If the last
+// line is not a summary, because it was cut off or an older program wrote the file, the whole file is read. An older
+// program treats a summary as a line that was cut off.
 
 const logVersion = 1
 
@@ -120,7 +120,7 @@ func readSummary(f *os.File, v any) (bool, error) {
 func readBefore(f *os.File, end, n int64) ([]byte, error) {
 	buf := make([]byte, max(min(end, n), 0))
 	_, err := f.ReadAt(buf, end-int64(len(buf)))
-	if errors.Is(err, io.EOF) { // it was truncated in the meantime
+	if errors.Is(err, io.EOF) { // the file was truncated in the meantime
 		err = nil
 	}
 	return buf, err
@@ -177,17 +177,17 @@ func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 	return l, nil
 }
 
-// add adds the next line, number n.
+// add adds the content of a line, whose number is n.
 func (l *logFile) add(line []byte, n int) error {
 	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
 		var sum summary
 		intact, err := parseLine(line, summaryLine, &sum)
 		switch {
-		case !intact || err != nil:
+		case !intact || err != nil: // a file without summaries is valid too
 		case sum.Seq == l.Seq:
 			l.Updated = sum.Updated
 		case sum.Seq == l.Seq+1 && !l.zeros: // a loss of power can leave zeros in place of the record
-			return gap(sum.Seq+1, l.Seq, l.damaged)
+			return gap(sum.Seq, l.Seq, l.damaged)
 		}
 		return nil
 	}
@@ -217,8 +217,8 @@ func (l *logFile) add(line []byte, n int) error {
 	return nil
 }
 
-// gap is the error for a number that does not follow the previous one. damaged is the number of a line between
-// them whose checksum is wrong, 0 if there is none.
+// gap is the error for record seq after record last. damaged is the number of a line between them whose checksum is
+// wrong; 0 if there is none.
 func gap(seq, last int64, damaged int) error {
 	what := fmt.Sprintf("record %d is missing", last+1)
 	switch {

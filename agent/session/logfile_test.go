@@ -42,7 +42,7 @@ func FuzzParseLog(f *testing.F) {
 			file = append(file, '\n')
 		}
 		next := Record{Seq: end.Seq + 1, Whole: end.Seq == 0, Data: json.RawMessage("7")}
-		lines, err := recordLines(next, end.next(next, time.Now()))
+		lines, err := recordLines(next, end.summaryAfter(next, time.Now()))
 		if err != nil {
 			t.Fatal(err)
 		}

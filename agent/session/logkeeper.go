@@ -20,8 +20,8 @@ const minWhole = 256 << 10
 // log are recognised by their pointers and not encoded again. The rest, which is small, is compared with its last
 // encoding.
 type logKeeper struct {
-	log     Log
-	watched bool // the store keeps events
+	log         Log
+	storeEvents bool // the store is a Watcher
 
 	status Status            // of the last record
 	labels map[string]string // of the last record
@@ -31,13 +31,13 @@ type logKeeper struct {
 	messages []*message.Message // the messages in the log
 	rest     *node              // the rest of the state in the log, without "messages"
 
-	whole   int // bytes of the last whole record
-	changes int // bytes of the records since
+	wholeSize   int // bytes of the last whole record
+	changesSize int // bytes of the records after it
 }
 
 func newLogKeeper(store Store, log Log) *logKeeper {
-	_, watched := store.(Watcher)
-	return &logKeeper{log: log, watched: watched, status: StatusEnded, given: map[string]bool{}, rest: &node{raw: json.RawMessage("{}")}}
+	_, storeEvents := store.(Watcher)
+	return &logKeeper{log: log, storeEvents: storeEvents, status: StatusEnded, given: map[string]bool{}, rest: &node{raw: json.RawMessage("{}")}}
 }
 
 // load reads the log into a State.
@@ -52,9 +52,9 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	}
 	last := recs[len(recs)-1]
 	k.seq, k.status, k.labels = last.Seq, last.Status, last.Labels
-	k.whole = len(recs[0].Data)
+	k.wholeSize = len(recs[0].Data)
 	for _, rec := range recs[1:] {
-		k.changes += len(rec.Data)
+		k.changesSize += len(rec.Data)
 	}
 	// The loaded state is encoded again: a later save must be compared with what this program writes, which
 	// may be a newer version.
@@ -127,8 +127,7 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 	return rest, list.items, err
 }
 
-// save appends what has changed since the last save. A compaction replaces messages at the beginning; almost
-// always all the messages in the log stay.
+// save appends what has changed since the last save.
 func (k *logKeeper) save(ctx context.Context, st *agent.State, labels map[string]string) error {
 	rec, err := k.record(st.Saving(), labels)
 	if err != nil {
@@ -147,7 +146,7 @@ func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Recor
 	}
 	for _, ev := range saving.Events {
 		rec.Status = statusAfter(ev)
-		if !k.watched {
+		if !k.storeEvents {
 			continue
 		}
 		data, err := json.Marshal(ev)
@@ -174,9 +173,9 @@ func statusAfter(ev event.Event) Status {
 	return StatusEnded
 }
 
-// store appends rec, with the change of the State, unless there is none.
+// store appends rec, with the change of the State, unless nothing has changed.
 func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) error {
-	kept := 0
+	kept := 0 // nearly always all messages in the log; only a compaction replaces some
 	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
 		kept++
 	}
@@ -207,15 +206,15 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	return nil
 }
 
-// append adds a record to the log: the change, or the whole state if it is the first
-// record or the changes have become larger than the state.
+// append appends a record with the change c, or with the whole state if it is the first record or the changes have
+// become larger than the state.
 func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change, rec Record) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
 	rec.Seq, rec.Data = k.seq+1, data
-	rec.Whole = k.seq == 0 || k.changes+len(data) > max(minWhole, k.whole)
+	rec.Whole = k.seq == 0 || k.changesSize+len(data) > max(minWhole, k.wholeSize)
 	if rec.Whole {
 		if rec.Data, err = st.MarshalJSON(); err != nil {
 			return err
@@ -225,9 +224,9 @@ func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change, rec 
 		return err
 	}
 	k.seq = rec.Seq
-	k.changes += len(data)
+	k.changesSize += len(data)
 	if rec.Whole {
-		k.changes, k.whole = 0, len(rec.Data)
+		k.changesSize, k.wholeSize = 0, len(rec.Data)
 	}
 	return nil
 }

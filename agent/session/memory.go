@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Memory returns a store that ends with the process. It stores bytes, like the others, so that what a test
-// loads has been encoded and decoded. It is an [Inbox], a [Watcher] and a [Reader], and keeps every record and
+// Memory returns a store that ends with the process. Like other stores it stores bytes, so that what a test loads has
+// been encoded and decoded. It is an [Inbox], a [Watcher] and a [Reader], and keeps every record and
 // event until the session is deleted.
 func Memory() Store {
 	return &memory{sessions: map[string]*memorySession{}, changed: make(chan struct{})}
@@ -30,7 +30,7 @@ type memory struct {
 type memorySession struct {
 	open    bool
 	info    Info
-	records []Record
+	records []Record // record n at index n-1
 	inputs  []Entry
 }
 
@@ -261,7 +261,7 @@ func consume(inputs []Entry, rec Record) ([]Entry, error) {
 	return inputs, nil
 }
 
-// cloneRecord returns a copy that shares nothing with rec, whose bytes the caller may reuse.
+// cloneRecord returns a copy of rec with compact JSON. They share no bytes that the caller may reuse.
 func cloneRecord(rec Record) (Record, error) {
 	var err error
 	if rec.Data, err = compact(rec.Data); err != nil {
@@ -271,7 +271,7 @@ func cloneRecord(rec Record) (Record, error) {
 		return rec, err
 	}
 	for i := range rec.Events {
-		rec.Events[i].decoded = nil // it would be kept as long as the session
+		rec.Events[i].decoded = nil // the encoded event is enough
 	}
 	rec.Labels, rec.Consumed = maps.Clone(rec.Labels), slices.Clone(rec.Consumed)
 	return rec, nil
@@ -336,10 +336,7 @@ func (m *memory) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	if err := in.Check(waiting); err != nil {
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
-	data, err := compact(in.Data)
-	if err != nil {
-		return false, err
-	}
+	data, _ := compact(in.Data) // Check has validated it
 	s = m.session(id)
 	if !s.exists() {
 		s.info.Updated = time.Now()

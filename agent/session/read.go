@@ -78,9 +78,9 @@ func ForkBefore(ctx context.Context, store Store, from, to, message string) erro
 	if err != nil {
 		return err
 	}
-	missing := fmt.Errorf("session %q: no event has added the message %q: %w", from, message, fs.ErrNotExist)
+	notAdded := fmt.Errorf("session %q: no event has added the message %q: %w", from, message, fs.ErrNotExist)
 	if in.Event == 0 {
-		return missing
+		return notAdded
 	}
 	for raw, err := range w.Watch(ctx, from, 0) {
 		if err != nil {
@@ -101,7 +101,7 @@ func ForkBefore(ctx context.Context, store Store, from, to, message string) erro
 			break
 		}
 	}
-	return missing
+	return notAdded
 }
 
 func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) error {
@@ -137,18 +137,20 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	if err != nil {
 		return err
 	}
-	// A session with only inputs exists, too: they were not sent to a copy.
-	if _, _, missing := r.Read(ctx, to, 0); missing == nil {
-		return errors.Join(existsError(to), log.Close())
-	} else if !errors.Is(missing, fs.ErrNotExist) {
-		return errors.Join(missing, log.Close())
+	// A session without records may have inputs, which were not meant for the copy.
+	_, _, err = r.Read(ctx, to, 0)
+	if err == nil {
+		err = existsError(to)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, log.Close())
 	}
 	err = log.Append(ctx, Record{Seq: 1, Whole: true, Data: data, Status: last.Status, Labels: maps.Clone(last.Labels)})
 	return errors.Join(err, log.Close())
 }
 
-// existsError is the id of a session that a copy would overwrite. It is an [ErrConflict], but has its own
-// text, since there may be no other writer.
+// An existsError names a session that a copy would overwrite. It is an [ErrConflict], but has its own text, since
+// the session may have no other writer.
 type existsError string
 
 func (e existsError) Error() string {

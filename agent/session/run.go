@@ -69,11 +69,12 @@ type inboxRun struct {
 	agent   *agent.Agent
 	yield   func(event.Event, error) bool
 
-	resume  bool // run even without inputs
+	resume  bool // run the agent even without inputs
 	stopped bool // the consumer has stopped
 }
 
-// turn runs the agent once, and reports whether there may be more to do.
+// turn processes the inputs that wait now, those that the agent accepts in one run. more is false if nothing is left
+// to do.
 func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	st := r.session.State
 	entries, err := r.box.Inputs(ctx, r.id())
@@ -92,27 +93,28 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	}
 	r.resume = false
 	err = r.run(ctx, inputs)
-	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // it is unknown which input was refused
+	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // the agent does not say which input it refuses
 		inputs = inputs[:1]
 		err = r.run(ctx, inputs)
 	}
 	if !errors.Is(err, agent.ErrInput) || len(inputs) == 0 {
 		return true, err
 	}
-	r.resume = errors.Is(err, agent.ErrExpired) // the agent asks again
+	r.resume = errors.Is(err, agent.ErrExpired) // the next run asks the user again
 	return true, r.consume(ctx, ConsumedInput{ID: inputs[0].id, Refused: err.Error()})
 }
 
 func (r *inboxRun) id() string { return r.session.State.ID }
 
-type chosen struct { // an input to give to the agent
+// A runInput is an input in the form in which the agent gets it.
+type runInput struct {
 	id    string
 	input agent.Input
 }
 
 // choose returns the inputs that the agent accepts while calls are pending, and those that it would refuse. A
 // second answer to a call is in neither list: it waits, because the first may still be refused.
-func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []ConsumedInput) {
+func choose(entries []Entry, pending []event.Event) (inputs []runInput, refused []ConsumedInput) {
 	waits := map[string]bool{} // the calls that wait; false once an input has answered or ended the call
 	for _, ev := range pending {
 		switch ev := ev.(type) {
@@ -147,7 +149,7 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 		case hasQuestions:
 			continue // messages stay until all calls are answered
 		}
-		inputs = append(inputs, chosen{e.ID, agent.WithID(e.ID, in)})
+		inputs = append(inputs, runInput{e.ID, agent.WithID(e.ID, in)})
 	}
 	return inputs, refused
 }
@@ -166,7 +168,7 @@ func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 }
 
 // run runs the agent once, and returns the run's error.
-func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
+func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
 	list := make([]agent.Input, len(inputs))
 	for i, in := range inputs {
 		list[i] = in.input
@@ -189,9 +191,9 @@ func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
 		}
 	}
 	switch {
-	case r.keeper.seq == seq:
+	case r.keeper.seq == seq: // no record was stored
 		return fmt.Errorf("session %q: the agent does not save to it; set agent.Config.Save to session.Save", r.id())
-	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil:
+	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil: // no record has consumed any of them
 		return fmt.Errorf("session %q: the agent did not use the input %q; check whether a middleware drops inputs", r.id(), inputs[0].id)
 	}
 	return nil
@@ -201,11 +203,11 @@ func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
 const interruptEvery = 500 * time.Millisecond
 
 // awaitInterrupt ends a run when the inbox receives an interrupt during the run.
-func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []chosen) {
+func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []runInput) {
 	id := r.id()
-	for sent := changes(ctx, r.session.store, id, true, interruptEvery); ; {
+	for inputSent := changes(ctx, r.session.store, id, true, interruptEvery); ; {
 		select {
-		case <-sent:
+		case <-inputSent:
 		case <-ctx.Done():
 			return
 		}
@@ -215,7 +217,7 @@ func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCaus
 		}
 		for _, e := range entries {
 			in, err := decodeInput(e.Data)
-			if err == nil && in == (agent.Interrupt{}) && !slices.ContainsFunc(given, func(c chosen) bool { return c.id == e.ID }) {
+			if err == nil && in == (agent.Interrupt{}) && !slices.ContainsFunc(given, func(g runInput) bool { return g.id == e.ID }) {
 				cancel(agent.ErrInterrupted)
 				return
 			}

@@ -15,8 +15,8 @@ var ErrUnsealed = errors.New("its seal is missing or wrong: it was not saved wit
 // minKey is the minimum size of a key, in bytes: 128 bits cannot be found by trial.
 const minKey = 16
 
-// The seal is the last member of the object, of a fixed length, so that it is found
-// without reading the JSON of a file that is not trusted yet.
+// The seal is the last member of a file's JSON object and has a fixed length, so that it is found without parsing a
+// file that is not trusted yet.
 const sealMember = `,"file_seal":"`
 
 var sealLen = len(sealMember) + base64.RawURLEncoding.EncodedLen(sha256.Size) + len(`"}`)

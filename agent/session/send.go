@@ -14,7 +14,7 @@ import (
 
 // Send sends an input to a session, from any process, and returns when the input is stored durably.
 // [Session.Run] gives it to the agent. accepted is false if the session received an input with that id before:
-// so a sender that does not know whether an input was accepted can send it again. It fails if the store is not
+// so a sender that does not know whether an input was accepted can send it again. Send fails if the store is not
 // an [Inbox], or if the inbox is full ([ErrFull]).
 func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
 	box, ok := store.(Inbox)
@@ -28,8 +28,8 @@ func Send(ctx context.Context, store Store, session, id string, in agent.Input) 
 	return box.Send(ctx, session, Entry{ID: id, Data: data})
 }
 
-// Await waits until the session has consumed an input, and returns it. If ctx ends first, it returns an error. It
-// fails if the store is not an [Inbox].
+// Await waits until the session has consumed an input, and returns the input's Entry. It fails if ctx ends first, and
+// if the store is not an [Inbox].
 func Await(ctx context.Context, store Store, session, id string) (Entry, error) {
 	box, ok := store.(Inbox)
 	if !ok {
@@ -52,8 +52,8 @@ func Await(ctx context.Context, store Store, session, id string) (Entry, error) 
 // awaitEvery is the interval at which an input is read until it is consumed, unless the store is a [Notifier].
 const awaitEvery = 50 * time.Millisecond
 
-// changes returns the channel of [Notifier.Changed], or one that receives a value at an interval if the store is not a
-// Notifier.
+// changes returns the channel of [Notifier.Changed]; if the store is not a Notifier, the channel receives a value at
+// each interval.
 func changes(ctx context.Context, store Store, session string, inbox bool, every time.Duration) <-chan struct{} {
 	if n, ok := store.(Notifier); ok {
 		return n.Changed(ctx, session, inbox)

@@ -62,8 +62,8 @@
 //
 // A session has one writer at a time. [Dir] and File lock (flock) a session while it is open; the system unlocks it
 // when the process ends, even after a crash. A store may also have claims that expire, and every store refuses a
-// record that does not follow the last one, so that a writer that was too slow stores nothing. All of these errors
-// wrap [ErrConflict].
+// record that does not follow the last one, so that a writer that was too slow stores nothing. The errors that a
+// second writer gets wrap [ErrConflict].
 //
 // # Trust
 //
@@ -122,7 +122,7 @@ func Open(ctx context.Context, store Store, id string) (*Session, error) {
 }
 
 // Save stores the changes of the session's State since it was opened or last saved, with its events and labels. It
-// is for [agent.Config.Save]. Any other State is an error.
+// is for [agent.Config.Save]. It fails if st is not s.State.
 func (s *Session) Save(ctx context.Context, st *agent.State) error {
 	if st != s.State {
 		return errors.New("session: Save was called with a State that is not this session's; run the agent on Session.State")
@@ -146,7 +146,7 @@ func (s *Session) Context(ctx context.Context) context.Context {
 }
 
 // Save saves to the session that [Session.Context] put into ctx. It is for [agent.Config.Save] of an agent that
-// serves many sessions. A run without one ends with an error.
+// serves many sessions. A run whose context has no session ends with an error.
 func Save(ctx context.Context, st *agent.State) error {
 	s, ok := ctx.Value(contextKey{}).(*Session)
 	if !ok {

@@ -23,7 +23,7 @@ var ErrConflict = errors.New("another writer has the session")
 
 // ErrGone is wrapped by the errors for records and events that a store has dropped. Read the session's newest
 // State, and watch it from there.
-var ErrGone = errors.New("the store no longer keeps it")
+var ErrGone = errors.New("no longer in the store")
 
 // A Store stores sessions by id. It must be safe for concurrent use. It may also implement the interfaces
 // [Inbox], [Watcher] and [Reader]. Package sessiontest has the tests that every Store must pass.
@@ -63,9 +63,9 @@ type Log interface {
 // A Record is one saved step of a session: the change of the State, and the effects of the step. Data is defined
 // by this package; a Store must accept any JSON in it.
 type Record struct {
-	Seq   int64           `json:"seq"`             // 1, 2, 3 …
+	Seq   int64           `json:"seq,omitempty"`   // 1, 2, 3 …
 	Whole bool            `json:"whole,omitempty"` // the records before it are not needed to load the session
-	Data  json.RawMessage `json:"data"`
+	Data  json.RawMessage `json:"data,omitempty"`
 
 	Status   Status            `json:"status,omitempty"` // of the session after this record
 	Labels   map[string]string `json:"labels,omitempty"` // all labels of the session after this record
@@ -87,7 +87,7 @@ type Event struct {
 	first   *byte
 }
 
-// Decode returns the event. Other callers may get the same one: do not change it.
+// Decode returns the event. Other callers may get a pointer to the same event: do not change it.
 func (e Event) Decode() (event.Event, error) {
 	if e.isDecoded() {
 		return e.decoded, nil
@@ -142,8 +142,9 @@ type Query struct {
 	After string // Next of the previous Page; empty for the first page
 }
 
-// A Page is a part of the sessions that a [Query] selects: those updated last first, then by id. A session that
-// is updated while the pages are read moves to the front: the reader may miss it, but never gets it twice.
+// A Page is a part of the sessions that a [Query] selects: the last updated first, in order of id if updated at the
+// same time. A session that is updated while the pages are read moves to the front: the reader may miss it, but never
+// gets it twice.
 type Page struct {
 	Infos []Info
 	Next  string // for Query.After; empty if there are no more
@@ -219,21 +220,20 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Labels are stored in a store's index, and so must be small.
+// The limits of labels, which are small because a store may index them.
 const (
 	maxLabels     = 16
 	maxLabelValue = 256
 )
 
-// CheckRecord returns an error if rec may not be stored after last, the last record of the session in the store:
-// its number must follow, the first record must be whole, the numbers of its events must increase, and it may
-// have at most 16 labels, with a key in the form of an id and a value of at most 256 bytes. A Store calls it in
-// [Log.Append]. A gap in the numbers of records is an [ErrConflict]: another writer has stored a record, and
-// rec is not relative to that one.
+// CheckRecord returns an error if rec may not be the next record of a session whose Info is last: its number must
+// follow, the first record must be whole, the numbers of its events must increase, and it may have at most 16 labels,
+// with a key in the form of an id and a value of at most 256 bytes. A Store calls it in [Log.Append]. Another number
+// is an [ErrConflict]: another writer has stored a record, which rec does not take into account.
 func CheckRecord(rec Record, last Info) error {
 	switch {
 	case rec.Seq != last.Seq+1:
-		return fmt.Errorf("record %d after record %d: %w; open the session again to continue from what it stored", rec.Seq, last.Seq, ErrConflict)
+		return fmt.Errorf("record %d after record %d: %w; open the session again to continue from the last record", rec.Seq, last.Seq, ErrConflict)
 	case last.Seq == 0 && !rec.Whole:
 		return errors.New("the first record of a session must be whole")
 	case len(rec.Labels) > maxLabels:

@@ -15,9 +15,9 @@ type Watcher interface {
 	// for new ones. Events are stored with the record of their step, so every yielded event is still stored
 	// after a restart. A store documents the maximum delay of an event.
 	//
-	// If the session does not exist, Watch waits for it. The sequence ends with an error: that of ctx,
-	// [fs.ErrNotExist] if the session is deleted, or [ErrGone] if events after that number were dropped. It may
-	// be ranged again.
+	// If the session does not exist, Watch waits for it. The sequence ends with an error: the cause of ctx's end,
+	// [fs.ErrNotExist] if the session is deleted, or [ErrGone] if events with numbers above after were dropped. The
+	// sequence may be ranged again.
 	Watch(ctx context.Context, session string, after int64) iter.Seq2[Event, error]
 }
 

@@ -34,16 +34,14 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 			return err
 		}
 		var data bytes.Buffer
-		if err := json.Compact(&data, in.Data); err != nil {
-			return err
-		}
+		_ = json.Compact(&data, in.Data) // Check has validated it
 		if num == 0 {
 			if num, err = create(ctx, tx, id); err != nil {
 				return err
 			}
 		}
 		accepted = true
-		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, last+1, in.ID, data.Bytes(), micro(0))
+		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, last+1, in.ID, data.Bytes(), nowPlus(0))
 		return err
 	})
 	if err != nil {
@@ -71,7 +69,7 @@ func (s *Store) Inputs(ctx context.Context, id string) (entries []session.Entry,
 	if err != nil {
 		return nil, err
 	}
-	err = each(rows, func() error {
+	err = forEach(rows, func() error {
 		e, err := scanInput(rows)
 		entries = append(entries, e)
 		return err

@@ -15,18 +15,15 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A page of the list is read with one statement, which looks up the data of each session by index.
-const (
-	selectInfo = `SELECT id, updated, labels, coalesce((SELECT max(seq) FROM record WHERE record.num = session.num), 0),
-		coalesce((SELECT max(seq) FROM event WHERE event.num = session.num), 0),
-		(SELECT count(*) FROM input WHERE input.num = session.num AND input.record = 0),
-		status, expires FROM session WHERE `
-	hasInputs = "EXISTS (SELECT 1 FROM input WHERE input.num = session.num AND input.record = 0)"
-)
+// selectInfo selects the columns for [scanInfo]. Each subquery uses an index.
+const selectInfo = `SELECT id, updated, labels, coalesce((SELECT max(seq) FROM record WHERE record.num = session.num), 0),
+	coalesce((SELECT max(seq) FROM event WHERE event.num = session.num), 0),
+	(SELECT count(*) FROM input WHERE input.num = session.num AND input.record = 0),
+	status, expires FROM session WHERE `
 
-// List returns the sessions that q selects.
+// List implements [session.Store].
 func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error) {
-	now := micro(0)
+	now := nowPlus(0)
 	where, args, err := condition(q, now)
 	if err != nil {
 		return session.Page{}, err
@@ -36,7 +33,7 @@ func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error)
 	if err != nil {
 		return session.Page{}, err
 	}
-	if err := each(rows, func() error {
+	if err := forEach(rows, func() error {
 		in, err := scanInfo(rows, now)
 		infos = append(infos, in)
 		return err
@@ -79,19 +76,17 @@ func condition(q session.Query, now int64) (string, []any, error) {
 		add("updated < ?", ceil(q.Before))
 	}
 	if q.Inputs {
-		add(hasInputs)
+		add("EXISTS (SELECT 1 FROM input WHERE input.num = session.num AND input.record = 0)")
 	}
-	updated, id, ok, err := q.Start()
-	if ok {
+	updated, id, isLater, err := q.Start()
+	if isLater {
 		add("(updated < ? OR updated = ? AND id > ?)", updated.UnixMicro(), updated.UnixMicro(), id)
 	}
 	return strings.Join(conds, " AND "), args, err
 }
 
 // ceil returns the first microsecond that is not before t.
-func ceil(t time.Time) int64 {
-	return t.Add(time.Microsecond - 1).UnixMicro()
-}
+func ceil(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
 func scanInfo(row interface{ Scan(...any) error }, now int64) (in session.Info, err error) {
 	var updated, expires int64
@@ -106,7 +101,7 @@ func scanInfo(row interface{ Scan(...any) error }, now int64) (in session.Info, 
 	return in, json.Unmarshal(labels, &in.Labels)
 }
 
-// Read returns the Info of a session and its records up to a number.
+// Read implements [session.Reader].
 func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return session.Info{}, nil, err
@@ -119,7 +114,7 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 		if num == 0 {
 			return fs.ErrNotExist
 		}
-		if in, err = scanInfo(tx.QueryRowContext(ctx, selectInfo+"num = ?", num), micro(0)); err != nil {
+		if in, err = scanInfo(tx.QueryRowContext(ctx, selectInfo+"num = ?", num), nowPlus(0)); err != nil {
 			return err
 		}
 		if seq < 0 || seq > in.Seq {
@@ -129,7 +124,7 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 			seq = in.Seq
 		}
 		recs, err = load(ctx, tx, num, seq)
-		if err == nil && len(recs) == 0 && seq > 0 { // it was deleted by an older version
+		if err == nil && len(recs) == 0 && seq > 0 { // an older version of this package has deleted the record
 			err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
 		}
 		return err

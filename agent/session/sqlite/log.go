@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A store claims its open sessions while a run is in progress, so that others can see whether one was
+// A store claims its open sessions while a run is in progress, so that others can see whether the run was
 // abandoned. A claim does not prevent others from writing.
 const (
 	claimTerm  = 30 * time.Second
@@ -54,11 +54,11 @@ func (s *Store) claim(ctx context.Context, nums ...int64) error {
 		return err
 	}
 	const claimable = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
-	var found bool // rarely true when a session is opened, and reading is cheaper than writing
-	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+claimable+")", string(list), s.holder, micro(0)).Scan(&found); err != nil || !found {
+	var needed bool // rarely, when a session is opened; reading is cheaper than writing
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+claimable+")", string(list), s.holder, nowPlus(0)).Scan(&needed); err != nil || !needed {
 		return err
 	}
-	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+claimable, s.holder, micro(claimTerm), string(list), s.holder, micro(0))
+	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+claimable, s.holder, nowPlus(claimTerm), string(list), s.holder, nowPlus(0))
 	return err
 }
 
@@ -88,8 +88,8 @@ func (s *Store) startRenewing() {
 	}()
 }
 
-// micro returns the time after d from now, in microseconds.
-func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
+// nowPlus returns the time d from now in the unit of the tables, microseconds.
+func nowPlus(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 
 // log is an open session.
 type log struct {
@@ -104,13 +104,6 @@ func (l *log) usable(ctx context.Context) error {
 		return fmt.Errorf("session %q: %w", l.id, fs.ErrClosed)
 	}
 	return ctx.Err()
-}
-
-// meta is the JSON of the column meta of a record.
-type meta struct {
-	Status   session.Status          `json:"status,omitempty"`
-	Labels   map[string]string       `json:"labels,omitempty"`
-	Consumed []session.ConsumedInput `json:"took,omitempty"`
 }
 
 func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
@@ -131,17 +124,15 @@ func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Recor
 	if err != nil {
 		return nil, err
 	}
-	err = each(rows, func() error {
-		var m meta
+	err = forEach(rows, func() error {
 		var rec session.Record
-		var metaData []byte
-		if err := rows.Scan(&rec.Seq, &rec.Whole, (*[]byte)(&rec.Data), &metaData); err != nil {
+		var meta []byte
+		if err := rows.Scan(&rec.Seq, &rec.Whole, (*[]byte)(&rec.Data), &meta); err != nil {
 			return err
 		}
-		if err := json.Unmarshal(metaData, &m); err != nil {
+		if err := json.Unmarshal(meta, &rec); err != nil {
 			return fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Status, rec.Labels, rec.Consumed = m.Status, m.Labels, m.Consumed
 		recs = append(recs, rec)
 		return nil
 	})
@@ -154,7 +145,7 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	}
 	num := l.num
 	err := l.store.tx(ctx, func(tx *sql.Tx) (err error) {
-		if num, err = l.number(ctx, tx, rec); err != nil {
+		if num, err = l.checkedNumber(ctx, tx, rec); err != nil {
 			return err
 		}
 		return l.insert(ctx, tx, num, rec)
@@ -172,9 +163,9 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	return nil
 }
 
-// number checks that rec may be the next record of the session, and returns the session's number. It creates a
-// new session.
-func (l *log) number(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
+// checkedNumber returns the number of the session after checking that rec may be its next record. A session that does
+// not exist is created.
+func (l *log) checkedNumber(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
 	in := session.Info{ID: l.id}
 	num, err := numberOf(ctx, tx, l.id)
 	if err != nil {
@@ -196,7 +187,7 @@ func (l *log) number(ctx context.Context, tx *sql.Tx, rec session.Record) (int64
 }
 
 func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
-	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, micro(0))
+	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, nowPlus(0))
 	if err != nil {
 		return 0, err
 	}
@@ -209,12 +200,13 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	if err := json.Compact(&data, rec.Data); err != nil {
 		return err
 	}
-	metaData, err := json.Marshal(meta{rec.Status, rec.Labels, rec.Consumed})
+	// The members that have no column.
+	meta, err := json.Marshal(session.Record{Status: rec.Status, Labels: rec.Labels, Consumed: rec.Consumed})
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, "INSERT INTO record (num, seq, whole, data, meta) VALUES (?, ?, ?, ?, ?)",
-		num, rec.Seq, rec.Whole, data.Bytes(), string(metaData))
+		num, rec.Seq, rec.Whole, data.Bytes(), string(meta))
 	if err != nil {
 		return err
 	}
@@ -273,10 +265,10 @@ func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	}
 	var expires int64
 	if rec.Status == session.StatusWorking {
-		expires = micro(claimTerm)
+		expires = nowPlus(claimTerm)
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE session SET updated = ?, status = ?, labels = ?, holder = ?, expires = ? WHERE num = ?",
-		micro(0), rec.Status, string(labels), l.store.holder, expires, num)
+		nowPlus(0), rec.Status, string(labels), l.store.holder, expires, num)
 	return err
 }
 

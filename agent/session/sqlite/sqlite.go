@@ -39,7 +39,7 @@ const (
 	schemaVersion = 2
 )
 
-// schemas are the statements that upgrade a database of each version to the next.
+// schemas[v] upgrades a database of version v to the next version.
 //
 // A session is identified by its number, which is not reused after the session was deleted: a writer that does
 // not know of the deletion finds nothing to append to.
@@ -99,8 +99,8 @@ type Store struct {
 
 	mu           sync.Mutex
 	closed       bool
-	open         map[*log]int64 // the numbers of their sessions
-	stopRenewing func()         // ends the goroutine that renews claims, when a log is open; called without mu
+	open         map[*log]int64 // the open logs, with the numbers of their sessions
+	stopRenewing func()         // ends the goroutine that renews claims while a log is open; call it without mu
 }
 
 var (
@@ -124,7 +124,7 @@ func open(path string) (_ *Store, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would create it readable for everyone
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would make the file readable for everyone
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func open(path string) (_ *Store, err error) {
 	return store, nil
 }
 
-// prepare creates the tables in an empty database, and returns an error for an unknown one.
+// prepare creates the tables in an empty database, and upgrades those of an older version.
 func (s *Store) prepare(ctx context.Context) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		var app, version, tables int
@@ -175,7 +175,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return err
 }
 
-// tx runs fn in a transaction, which is the only one that writes.
+// tx runs fn in a transaction that may write. SQLite runs one such transaction at a time.
 func (s *Store) tx(ctx context.Context, fn func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -199,13 +199,13 @@ func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
 // Close closes the database. Open logs must not be used any more, except to close them.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	closed, open := s.closed, len(s.open)
+	wasClosed, isRenewing := s.closed, len(s.open) > 0
 	s.closed = true
 	s.mu.Unlock()
-	if closed {
+	if wasClosed {
 		return nil
 	}
-	if open > 0 {
+	if isRenewing {
 		s.stopRenewing()
 	}
 	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE holder = ? AND expires <> 0", s.holder)
@@ -261,7 +261,8 @@ func numberOf(ctx context.Context, q interface {
 	return num, err
 }
 
-func each(rows *sql.Rows, scan func() error) error {
+// forEach calls scan for each row, and closes rows.
+func forEach(rows *sql.Rows, scan func() error) error {
 	for rows.Next() {
 		if err := scan(); err != nil {
 			return errors.Join(err, rows.Close())

@@ -12,7 +12,7 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond // for the records of other processes
-	batch     = 256                   // events that are read at once
+	maxEvents = 256                   // that are read at once
 )
 
 // Watch yields the events of a session.
@@ -40,7 +40,7 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 					return
 				}
 			}
-			if len(events) == batch {
+			if len(events) == maxEvents { // there may be more
 				continue
 			}
 			select {
@@ -69,11 +69,11 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 			return nil, err
 		}
 	}
-	rows, err := w.store.db.QueryContext(ctx, "SELECT seq, record, data FROM event WHERE num = ? AND seq > ? ORDER BY seq LIMIT ?", w.num, w.after, batch)
+	rows, err := w.store.db.QueryContext(ctx, "SELECT seq, record, data FROM event WHERE num = ? AND seq > ? ORDER BY seq LIMIT ?", w.num, w.after, maxEvents)
 	if err != nil {
 		return nil, err
 	}
-	err = each(rows, func() error {
+	err = forEach(rows, func() error {
 		var ev session.Event
 		var data []byte
 		err := rows.Scan(&ev.Seq, &ev.Record, &data)

@@ -45,7 +45,7 @@ func Run(cmd *exec.Cmd) (out string, killed bool, err error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	data, err := cmd.Output()
-	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
+	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) { // -1: ended by a signal
 		return "", false, fmt.Errorf("%w\n%s%s", err, data, stderr.String())
 	}
 	return strings.TrimSpace(string(data)), err != nil, nil
