@@ -50,8 +50,8 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// unlink sets the id of a session to NULL, after which it does not exist, and num to its number. The error is
-// [pgx.ErrNoRows] if it is open or the condition is false. As for a claim, the row is locked before it is checked.
+// unlink deletes a session by setting its id to NULL, and stores its number in num; purge removes its rows. The error
+// is [pgx.ErrNoRows] if the session is open or cond is false. As for a claim, the row is locked before it is checked.
 func (s *Store) unlink(ctx context.Context, id, cond string, num *int64, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue("SELECT FROM session WHERE id = $1 FOR UPDATE", id)
@@ -126,7 +126,7 @@ func (s *Store) pruneSessions(ctx context.Context, age time.Duration, done *Prun
 			return err
 		}
 	}
-	// Sessions of processes that died before they stored a record.
+	// Sessions of processes that died before they stored a record. The condition must use its parameter.
 	if _, err := s.unlinkAll(ctx, "updated IS NULL AND $2::interval IS NOT NULL", age); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 				return s.unlink(ctx, id, cond, &num, age)
 			})
 			switch {
-			case errors.Is(err, pgx.ErrNoRows): // it was opened or stored meanwhile
+			case errors.Is(err, pgx.ErrNoRows): // the session was opened or stored meanwhile
 				continue
 			case err != nil:
 				return n, err
@@ -173,18 +173,17 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 	}
 }
 
-// pruneHistory removes the records before the last whole one that is old enough: loading a session
-// needs only those from there on.
+// pruneHistory removes the records before the last whole one that is old enough, which a load does not need.
 func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Pruned) error {
-	type old struct{ num, first, last int64 }
+	type history struct{ num, first, whole int64 } // the records from first up to, not including, whole
 	for after := int64(0); ; {
-		var list []old
+		var list []history
 		err := s.try(ctx, func(ctx context.Context, _ bool) error {
 			rows, err := s.pool.Query(ctx, `SELECT num, first, coalesce((SELECT seq FROM record r WHERE r.num = s.num AND r.whole AND r.at < clock_timestamp() - $2::interval
 				ORDER BY seq DESC LIMIT 1), 0) FROM session s WHERE num > $1 AND first < whole AND updated IS NOT NULL ORDER BY num LIMIT $3`, after, age, maxSelected)
 			if err == nil {
-				list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o old, err error) {
-					return o, row.Scan(&o.num, &o.first, &o.last)
+				list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h history, err error) {
+					return h, row.Scan(&h.num, &h.first, &h.whole)
 				})
 			}
 			return err
@@ -192,17 +191,17 @@ func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Prune
 		if err != nil {
 			return err
 		}
-		for _, o := range list {
-			for first := o.first; first < o.last; {
-				next := min(first+maxRemoved, o.last)
-				n, err := s.cut(ctx, o.num, first, next)
+		for _, h := range list {
+			for first := h.first; first < h.whole; {
+				next := min(first+maxRemoved, h.whole)
+				n, err := s.cut(ctx, h.num, first, next)
 				if err != nil {
 					return err
 				}
 				done.Records += n
 				first = next
 			}
-			after = o.num
+			after = h.num
 		}
 		if len(list) < maxSelected {
 			return nil

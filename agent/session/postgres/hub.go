@@ -28,7 +28,7 @@ type hub struct {
 	interruptKeeper func()            // makes the keeper check live; nil while the keeper is not waiting
 
 	published    map[string][]session.Event // events to send to other processes
-	bytes        int                        // the size of their data
+	bytes        int                        // the size of the data in published
 	hasPublished chan struct{}              // has one element if published is not empty
 }
 
@@ -70,7 +70,7 @@ func (h *hub) forget(id string) {
 	}
 }
 
-// join returns a channel that gets an element after changes of a kind, and a function that removes it.
+// join returns a channel that gets an element after changes of a kind, and a function that removes the channel.
 func (h *hub) join(id string, kind int) (<-chan struct{}, func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Store) start(config *pgx.ConnConfig) {
 	running.Go(func() { s.keep(ctx, config) })
 	if !s.opts.ReadOnly {
 		running.Go(func() { s.announce(ctx) })
-		running.Go(func() { s.post(ctx) })
+		running.Go(func() { s.sendPublished(ctx) })
 	}
 	s.stop = func() {
 		cancel()
@@ -189,7 +189,7 @@ func (s *Store) announce(ctx context.Context) {
 			ended = true
 		}
 		if ids := s.hub.takePending(); len(ids) > 0 {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
 			// On failure the sweeps of other processes find the changes.
 			_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, id) FROM unnest($2::text[]) id", s.channel(), ids)
 			cancel()
@@ -198,7 +198,7 @@ func (s *Store) announce(ctx context.Context) {
 }
 
 // keep renews the claims of this store and receives notifications. Its connection is not in the pool, so that it
-// never waits for one.
+// never waits for other operations.
 func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		k := &keeper{store: s}
@@ -208,7 +208,7 @@ func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 		} else { // the database may have no free connection
 			_ = s.renew(ctx, s.pool)
 		}
-		s.hub.wakeAll() // they query the database again
+		s.hub.wakeAll() // to query the database: notifications may have been lost
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -227,7 +227,7 @@ type keeper struct {
 }
 
 func (k *keeper) connect(ctx context.Context, config *pgx.ConnConfig) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, closeFor)
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	k.conn, err = pgx.ConnectConfig(ctx, config.Copy())
 	return err
@@ -236,7 +236,7 @@ func (k *keeper) connect(ctx context.Context, config *pgx.ConnConfig) (err error
 // run returns when the connection fails or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
 		defer cancel()
 		_ = k.conn.Close(ctx)
 	}()
@@ -250,7 +250,7 @@ func (k *keeper) run(ctx context.Context) {
 			until = k.nextRenewal
 		}
 		waitCtx, cancel := context.WithDeadline(ctx, until)
-		if k.store.hub.setKeeper(cancel, k.live) {
+		if k.store.hub.setKeeper(cancel) != k.live {
 			cancel()
 		}
 		n, err := k.conn.WaitForNotification(waitCtx)
@@ -267,7 +267,7 @@ func (k *keeper) run(ctx context.Context) {
 
 // listen starts or stops listening on a channel, by the verb LISTEN or UNLISTEN.
 func (k *keeper) listen(ctx context.Context, verb, channel string) error {
-	ctx, cancel := context.WithTimeout(ctx, closeFor)
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	_, err := k.conn.Exec(ctx, verb+pgx.Identifier{channel}.Sanitize())
 	if hasCode(err, "25006") { // read_only_sql_transaction: on a standby only sweeps find changes
@@ -276,7 +276,7 @@ func (k *keeper) listen(ctx context.Context, verb, channel string) error {
 	return err
 }
 
-// renewAndSweep renews the claims, and sweeps, each if its time has come.
+// renewAndSweep renews the claims and sweeps the topics, if it is time for that.
 func (k *keeper) renewAndSweep(ctx context.Context) error {
 	s, now := k.store, time.Now()
 	if !s.opts.ReadOnly && !now.Before(k.nextRenewal) {

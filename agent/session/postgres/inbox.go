@@ -25,7 +25,7 @@ const insertInput = `WITH s AS (
 INSERT INTO input (num, n, id, token, sent, data, ref)
 VALUES ((SELECT num FROM s), (SELECT sent FROM s), $2, $3, clock_timestamp(), $5, $6)`
 
-// capacity is the number of inputs that may wait.
+// capacity is the number of inputs that may wait, which package session does not export.
 var capacity = sync.OnceValue(func() int {
 	n, in := 0, session.Entry{ID: "x", Data: json.RawMessage("0")}
 	for in.Check(n) == nil {
@@ -44,8 +44,8 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 	data, _ := compact(in.Data) // Check has validated it
 	err = s.try(ctx, func(ctx context.Context, again bool) error {
 		if invalid != nil || again {
-			known, by, _, err := s.known(ctx, id, in.ID)
-			if accepted = by == token; err != nil || known {
+			known, sender, _, err := s.known(ctx, id, in.ID)
+			if accepted = sender == token; err != nil || known { // accepted: by an earlier attempt of this call
 				return err
 			}
 			if invalid != nil {
@@ -65,7 +65,7 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 }
 
 func (s *Store) send(ctx context.Context, id, input, token string, content []byte) (accepted bool, err error) {
-	for { // a record may consume inputs before the reason of a refusal is read
+	for { // after a refusal, a record may have consumed inputs before the reason is read
 		b := &pgx.Batch{}
 		data, ref := inlineOrPayload(b, content)
 		b.Queue(insertInput, id, input, token, capacity(), data, ref)
@@ -96,7 +96,7 @@ func (s *Store) known(ctx context.Context, id, input string) (known bool, token 
 	return known, token, waiting, err
 }
 
-const selectInput = "SELECT t.id, " + data + ", t.sent, t.record, t.refused FROM input t WHERE t.num = (SELECT num FROM session WHERE id = $1) AND "
+const selectInput = "SELECT t.id, " + selectData + ", t.sent, t.record, t.refused FROM input t WHERE t.num = (SELECT num FROM session WHERE id = $1) AND "
 
 func scanInput(row pgx.CollectableRow) (e session.Entry, err error) {
 	var data, refused []byte

@@ -17,17 +17,18 @@ const selectInfo = `SELECT num, first, id, updated, seq, event, labels, inputs,
 	CASE WHEN status = 'working' AND NOT ` + alive + ` THEN 'abandoned' ELSE status END FROM session s WHERE updated IS NOT NULL AND `
 
 // List returns the sessions that q selects.
-func (s *Store) List(ctx context.Context, q session.Query) (page session.Page, err error) {
+func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error) {
 	where, args, err := condition(q)
 	if err := errors.Join(s.usable(ctx, anyID), err); err != nil {
 		return session.Page{}, err
 	}
+	var infos []session.Info
 	err = s.try(ctx, func(ctx context.Context, _ bool) error {
 		rows, err := s.pool.Query(ctx, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
 		if err != nil {
 			return err
 		}
-		page.Infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Info, error) {
+		infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Info, error) {
 			in, _, _, err := scanInfo(row)
 			return in, err
 		})
@@ -36,11 +37,7 @@ func (s *Store) List(ctx context.Context, q session.Query) (page session.Page, e
 	if err != nil {
 		return session.Page{}, fmt.Errorf("list sessions: %w", err)
 	}
-	if len(page.Infos) > q.Size() {
-		page.Infos = page.Infos[:q.Size()]
-		page.Next = page.Infos[len(page.Infos)-1].Cursor()
-	}
-	return page, nil
+	return q.Page(infos)
 }
 
 const anyID = "any" // a valid id, for operations on several sessions
@@ -59,18 +56,18 @@ func condition(q session.Query) (string, []any, error) {
 		add("id = ?", q.ID)
 	}
 	if len(q.Status) > 0 {
-		plain, extra := []string{}, ""
+		stored, byClaim := []string{}, "" // whether a run is in progress depends on the claim
 		for _, st := range q.Status {
 			switch st {
 			case session.StatusWorking:
-				extra += " OR status = 'working' AND " + alive
+				byClaim += " OR status = 'working' AND " + alive
 			case session.StatusAbandoned:
-				extra += " OR status = 'working' AND NOT " + alive
+				byClaim += " OR status = 'working' AND NOT " + alive
 			default:
-				plain = append(plain, string(st))
+				stored = append(stored, string(st))
 			}
 		}
-		add("(status = ANY(?::text[])"+extra+")", plain)
+		add("(status = ANY(?::text[])"+byClaim+")", stored)
 	}
 	if len(q.Labels) > 0 {
 		add("labels @> ?::text[]", labels(q.Labels))
@@ -84,20 +81,15 @@ func condition(q session.Query) (string, []any, error) {
 	if q.Inputs {
 		add("inputs > 0")
 	}
-	updated, id, ok, err := q.Start()
-	if ok {
+	updated, id, isLater, err := q.Start()
+	if isLater {
 		add("updated <= ? AND (updated < ? OR id > ?)", updated, updated, id)
 	}
 	return strings.Join(conds, " AND "), args, err
 }
 
 // ceil rounds t up to microseconds, which is the precision of the database.
-func ceil(t time.Time) time.Time {
-	if floor := t.Truncate(time.Microsecond); !floor.Equal(t) {
-		return floor.Add(time.Microsecond)
-	}
-	return t
-}
+func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
 
 func scanInfo(row pgx.Row) (in session.Info, num, first int64, err error) {
 	var list []string
@@ -139,7 +131,7 @@ func read(ctx context.Context, tx pgx.Tx, id string, seq int64) (session.Info, [
 		seq = in.Seq
 	}
 	recs, err := load(ctx, tx, num, seq)
-	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed it, or the whole record before it
+	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed the record, or the whole one before it
 		err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
 	}
 	return in, recs, err

@@ -25,10 +25,11 @@ func (s *Store) Changed(ctx context.Context, id string, inbox bool) <-chan struc
 }
 
 const (
-	postEvery  = 50 * time.Millisecond
-	maxPayload = 7900 // Postgres accepts less than 8000 bytes in a notification
-	maxPosts   = 64   // per transaction
-	liveSize   = 256  // of the channels of Live; when one is full, events are dropped
+	publishEvery     = 50 * time.Millisecond
+	maxNotification  = 7900 // Postgres accepts less than 8000 bytes
+	maxNotifications = 64   // per transaction
+	eventOverhead    = 40   // bytes of an event's JSON in a notification, in addition to its data
+	liveSize         = 256  // of the channels of Live; when one is full, events are dropped
 )
 
 // Publish implements [session.Notifier]. The store sends at most 64 notifications of 8 kB every 50 ms, and drops
@@ -37,7 +38,7 @@ func (s *Store) Publish(id string, ev session.Event) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if size := len(ev.Data); !s.opts.ReadOnly && size < maxPayload/2 && h.bytes+size <= maxPosts*maxPayload {
+	if size := len(ev.Data); !s.opts.ReadOnly && size < maxNotification/2 && h.bytes+size <= maxNotifications*maxNotification {
 		h.published[id] = append(h.published[id], ev)
 		h.bytes += size
 		poke(h.hasPublished)
@@ -48,7 +49,7 @@ func (s *Store) Publish(id string, ev session.Event) {
 func (s *Store) Live(ctx context.Context, id string) <-chan session.Event {
 	h := s.hub
 	ch := make(chan session.Event, liveSize)
-	count := func(n int) {
+	addLive := func(n int) {
 		if h.live += n; h.interruptKeeper != nil {
 			h.interruptKeeper()
 		}
@@ -56,48 +57,49 @@ func (s *Store) Live(ctx context.Context, id string) <-chan session.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.topic(id).live[ch] = true
-	count(1)
+	addLive(1)
 	context.AfterFunc(ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.topics[id].live, ch)
 		h.forget(id)
-		count(-1)
+		addLive(-1)
 	})
 	return ch
 }
 
-// post sends published events to other processes.
-func (s *Store) post(ctx context.Context) {
+// sendPublished sends published events to other processes.
+func (s *Store) sendPublished(ctx context.Context) {
 	for {
 		select {
 		case <-s.hub.hasPublished:
 		case <-ctx.Done():
 			return
 		}
-		time.Sleep(postEvery) // collect deltas, which are many
-		if list := s.hub.takePosts(); len(list) > 0 {
-			ctx, cancel := context.WithTimeout(ctx, closeFor)
+		time.Sleep(publishEvery) // so that many deltas are sent at once
+		if list := s.hub.takePublished(); len(list) > 0 {
+			ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 			_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) p", s.liveChannel(), list)
 			cancel()
 		}
 	}
 }
 
-// takePosts returns the payloads to send. Each is the id of a session and a JSON array of events.
-func (h *hub) takePosts() (list []string) {
+// takePublished removes the published events, and returns the notifications to send: each is the id of a session
+// followed by a JSON array of events.
+func (h *hub) takePublished() (list []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(h.published)) {
 		events := h.published[id]
-		for len(events) > 0 && len(list) < maxPosts {
+		for len(events) > 0 && len(list) < maxNotifications {
 			n, size := 0, len(id)
-			for n < len(events) && size+len(events[n].Data)+40 < maxPayload {
-				size += len(events[n].Data) + 40
+			for n < len(events) && size+len(events[n].Data)+eventOverhead < maxNotification {
+				size += len(events[n].Data) + eventOverhead
 				n++
 			}
 			data, err := json.Marshal(events[:n])
-			if err == nil && len(data) < maxPayload-len(id) {
+			if err == nil && len(data) < maxNotification-len(id) {
 				list = append(list, id+string(data))
 			}
 			events = events[n:]
@@ -143,18 +145,18 @@ func (h *hub) notified(n *pgconn.Notification) {
 // whose name it knows, so it contains a secret from a table.
 func (s *Store) liveChannel() string { return "kitbag_live_" + s.secret }
 
-// setKeeper sets the function that is called when live changes. It reports whether the keeper must start or stop
-// listening on the channel of deltas; listening says whether it does now.
-func (h *hub) setKeeper(interrupt func(), listening bool) bool {
+// setKeeper sets the function that is called when live changes. It reports whether the keeper must listen on the
+// channel of deltas.
+func (h *hub) setKeeper(interrupt func()) (wantLive bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.interruptKeeper = interrupt
-	return listening != (h.live > 0)
+	return h.live > 0
 }
 
 // listenLive listens to published events while there are channels of Live.
 func (k *keeper) listenLive(ctx context.Context) error {
-	if want := k.store.hub.setKeeper(nil, false); want != k.live {
+	if want := k.store.hub.setKeeper(nil); want != k.live {
 		k.live = want
 		verb := "UNLISTEN "
 		if want {

@@ -74,13 +74,6 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// meta is the JSON of the column meta of a record.
-type meta struct {
-	Status   session.Status          `json:"status,omitempty"`
-	Labels   map[string]string       `json:"labels,omitempty"`
-	Consumed []session.ConsumedInput `json:"took,omitempty"`
-}
-
 func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
@@ -97,21 +90,19 @@ func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
 
 // load returns the last whole record up to a number, and those after it.
 func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record, err error) {
-	rows, err := q.Query(ctx, `SELECT seq, whole, meta, `+data+` FROM record t WHERE num = $1 AND seq <= $2
+	rows, err := q.Query(ctx, `SELECT seq, whole, meta, `+selectData+` FROM record t WHERE num = $1 AND seq <= $2
 		AND seq >= (SELECT max(seq) FROM record WHERE num = $1 AND seq <= $2 AND whole) ORDER BY seq`, num, seq)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (rec session.Record, err error) {
-		var m meta
-		var metaData []byte
-		if err := row.Scan(&rec.Seq, &rec.Whole, &metaData, (*[]byte)(&rec.Data)); err != nil {
+		var meta []byte
+		if err := row.Scan(&rec.Seq, &rec.Whole, &meta, (*[]byte)(&rec.Data)); err != nil {
 			return rec, err
 		}
-		if err := json.Unmarshal(metaData, &m); err != nil {
+		if err := json.Unmarshal(meta, &rec); err != nil {
 			return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Status, rec.Labels, rec.Consumed = m.Status, m.Labels, m.Consumed
 		return rec, nil
 	})
 }
@@ -157,7 +148,7 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 	if err := session.CheckRecord(rec, l.last); err != nil {
 		return err
 	}
-	e, err := encode(rec)
+	columns, err := encode(rec)
 	if err != nil {
 		return err
 	}
@@ -168,9 +159,9 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 				return err
 			}
 		}
-		err := l.insert(ctx, rec, e)
+		err := l.insert(ctx, rec, columns)
 		if hasCode(err, "23502") { // not_null_violation
-			err = l.refusal(ctx, e.consumed)
+			err = l.refusal(ctx, columns.consumed)
 		}
 		refused = err != nil && !isUnreachable(err) && ctx.Err() == nil
 		return err
@@ -181,16 +172,16 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 	return err
 }
 
-func (l *log) insert(ctx context.Context, rec session.Record, e *encoded) error {
+func (l *log) insert(ctx context.Context, rec session.Record, columns *recordColumns) error {
 	b := &pgx.Batch{}
 	event := l.last.Event
 	seqs, datas, refs := make([]int64, len(rec.Events)), make([][]byte, len(rec.Events)), make([]*string, len(rec.Events))
 	for i, ev := range rec.Events {
 		event, seqs[i] = ev.Seq, ev.Seq
-		datas[i], refs[i] = inlineOrPayload(b, e.events[i])
+		datas[i], refs[i] = inlineOrPayload(b, columns.events[i])
 	}
-	data, ref := inlineOrPayload(b, e.data)
-	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), e.labels, e.consumed, e.refused, seqs, datas, refs, e.meta, data, ref)
+	data, ref := inlineOrPayload(b, columns.data)
+	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), columns.labels, columns.consumed, columns.refused, seqs, datas, refs, columns.meta, data, ref)
 	return l.store.batch(ctx, b, nil)
 }
 
@@ -225,18 +216,18 @@ func notWaiting(id string) error {
 	return fmt.Errorf("it consumes the input %q, which is not waiting", id)
 }
 
-// encoded has the members of a record in the form of their columns.
-type encoded struct {
+// recordColumns are the members of a record in the form of their columns.
+type recordColumns struct {
 	data     []byte
 	events   [][]byte
 	labels   []string
 	consumed []string
 	refused  [][]byte
-	meta     []byte
+	meta     []byte // JSON of the members that have no column
 }
 
-func encode(rec session.Record) (e *encoded, err error) {
-	e = &encoded{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), consumed: []string{}, refused: [][]byte{}}
+func encode(rec session.Record) (e *recordColumns, err error) {
+	e = &recordColumns{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), consumed: []string{}, refused: [][]byte{}}
 	if e.data, err = compact(rec.Data); err != nil {
 		return nil, err
 	}
@@ -251,7 +242,7 @@ func encode(rec session.Record) (e *encoded, err error) {
 		}
 		e.consumed, e.refused = append(e.consumed, in.ID), append(e.refused, []byte(in.Refused))
 	}
-	e.meta, err = json.Marshal(meta{rec.Status, rec.Labels, rec.Consumed})
+	e.meta, err = json.Marshal(session.Record{Status: rec.Status, Labels: rec.Labels, Consumed: rec.Consumed})
 	return e, err
 }
 
@@ -289,8 +280,8 @@ func parseLabels(list []string) (map[string]string, error) {
 // maxInline is the maximum size of data in a row; larger data is in the table payload.
 const maxInline = 1 << 20
 
-// data is the SQL of the column data of the row t, from the table payload if it is large.
-const data = `coalesce(t.data, (SELECT string_agg(p.data, '' ORDER BY p.part) FROM payload p WHERE p.ref = t.ref))`
+// selectData is the SQL of the column data of the row t, from the table payload if the data is large.
+const selectData = `coalesce(t.data, (SELECT string_agg(p.data, '' ORDER BY p.part) FROM payload p WHERE p.ref = t.ref))`
 
 // inlineOrPayload returns the values of the columns data and ref. It queues statements that store
 // large data in pieces.
@@ -316,7 +307,7 @@ func (l *log) Close() error {
 	if s.hub.closed.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
+	ctx, cancel := context.WithTimeout(context.Background(), shortTimeout)
 	defer cancel()
 	err := s.try(ctx, func(ctx context.Context, _ bool) error {
 		b := &pgx.Batch{}

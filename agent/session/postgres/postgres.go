@@ -25,10 +25,10 @@
 // # Watching
 //
 // A Store is also a [session.Inbox], a [session.Watcher], a [session.Reader] and a [session.Notifier]. Events are
-// stored with the save that they belong to, in one transaction. A watcher in another process usually gets one some
-// milliseconds after that (LISTEN, NOTIFY), and after two seconds at the latest. Watchers share one connection,
-// which a store has in addition to its pool. A [session.Watcher] yields no deltas, because they are not stored;
-// deltas that a worker publishes reach listeners in other processes within 50 ms, unless there are too many.
+// stored with the save that they belong to, in one transaction. A watcher in another process usually gets an event
+// some milliseconds after the save (LISTEN, NOTIFY), and after two seconds at the latest. Watchers share one
+// connection, which a store has in addition to its pool. A [session.Watcher] yields no deltas, because they are not
+// stored; deltas that a worker publishes reach listeners in other processes within 50 ms, unless there are too many.
 //
 // Records, events and inputs are kept until the session is deleted or [Store.Prune] removes them.
 //
@@ -134,7 +134,7 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	settings := config.ConnConfig.RuntimeParams
 	settings["search_path"] = opts.Schema
 	settings["synchronous_commit"] = cmp.Or(settings["synchronous_commit"], "on")
-	settings["default_transaction_isolation"] = "read committed" // the claims rely on it
+	settings["default_transaction_isolation"] = "read committed" // a claim must see the result of another one for which it waited
 	if opts.ReadOnly {
 		settings["default_transaction_read_only"] = "on"
 	}
@@ -167,7 +167,7 @@ func (s *Store) Close() error {
 	s.stop()
 	var err error
 	if !s.opts.ReadOnly {
-		ctx, cancel := context.WithTimeout(context.Background(), closeFor)
+		ctx, cancel := context.WithTimeout(context.Background(), shortTimeout)
 		defer cancel()
 		err = s.try(ctx, func(ctx context.Context, _ bool) error {
 			_, err := s.pool.Exec(ctx, "DELETE FROM holder WHERE id = $1", s.holder)

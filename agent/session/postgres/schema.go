@@ -17,7 +17,7 @@ import (
 const formatName = "kitbag sessions"
 
 // A migration upgrades the tables of one version to the next. Programs of older versions may use the tables
-// meanwhile, so it only adds. If older programs cannot work with the result, oldest is the first version that can.
+// meanwhile, so it only adds. oldest is the oldest version of a program that can work with the result.
 type migration struct {
 	oldest int
 	sql    string
@@ -27,8 +27,8 @@ type migration struct {
 // text contain only ASCII, so that the database's encoding does not matter; values over maxInline are in
 // pieces in the table payload.
 //
-// A claim is a session's holder and token. Which holders are alive is in a table of its
-// own, so that one update renews all claims of a process.
+// A claim is a session's holder and token. The table holder says until when a holder is alive, so that one update
+// renews all claims of a process.
 var migrations = []migration{{1, `
 CREATE TABLE session (
 	num     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -125,7 +125,7 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, version int) error {
 	if version == 0 {
 		_, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize())
 		if hasCode(err, "42501") { // insufficient_privilege, also where the schema exists
-			return fmt.Errorf("%w; let a role that may create schemas open it first, or name one of its own in Options.Schema", err)
+			return fmt.Errorf("%w; let a role that may create schemas open it first, or set Options.Schema to a schema that this role owns", err)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, "CREATE TABLE format (name text NOT NULL, version integer NOT NULL, oldest integer NOT NULL)")
@@ -151,20 +151,20 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, version int) error {
 
 // inspect returns the version of the tables in a schema, 0 if it is empty or missing.
 func inspect(ctx context.Context, q querier, schema string) (version int, err error) {
-	var ours bool
+	var hasFormat bool
 	var relations int
 	err = q.QueryRow(ctx, `SELECT count(*) FILTER (WHERE relname = 'format') > 0, count(*)
-		FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1`, schema).Scan(&ours, &relations)
+		FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1`, schema).Scan(&hasFormat, &relations)
 	if err != nil || relations == 0 {
 		return 0, err
 	}
 	var name string
 	var oldest int
-	if ours {
+	if hasFormat {
 		err = q.QueryRow(ctx, "SELECT name, version, oldest FROM format").Scan(&name, &version, &oldest)
 	}
 	switch {
-	case hasCode(err, "42703"), hasCode(err, "42809"), errors.Is(err, pgx.ErrNoRows), err == nil && name != formatName: // undefined_column, wrong_object_type
+	case hasCode(err, "42703", "42809"), errors.Is(err, pgx.ErrNoRows), err == nil && name != formatName: // undefined_column, wrong_object_type
 		return 0, fmt.Errorf("the schema %q has tables of another program; choose another name in Options.Schema", schema)
 	case err != nil:
 		return 0, err

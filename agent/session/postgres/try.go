@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	tryFor     = 15 * time.Second // a statement that takes longer is cancelled and tried again
-	closeFor   = 5 * time.Second
-	firstPause = 20 * time.Millisecond // between attempts
-	lastPause  = time.Second
+	tryTimeout   = 15 * time.Second      // a statement that takes longer is cancelled and tried again
+	shortTimeout = 5 * time.Second       // of a Close, and of statements in the background
+	firstPause   = 20 * time.Millisecond // between attempts
+	lastPause    = time.Second
 )
 
 // try calls fn again while the database cannot be reached, for at most Options.Wait. again reports whether fn was
@@ -25,7 +25,7 @@ const (
 func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool) error) error {
 	begin := time.Now()
 	for pause, again := firstPause, false; ; pause, again = min(2*pause, lastPause), true {
-		tryCtx, cancel := context.WithTimeout(ctx, tryFor)
+		tryCtx, cancel := context.WithTimeout(ctx, tryTimeout)
 		err := fn(tryCtx, again)
 		cancel()
 		switch {
@@ -72,7 +72,7 @@ func isUnreachable(err error) bool {
 // statement; the error is [pgx.ErrNoRows] if there is none.
 func (s *Store) batch(ctx context.Context, b *pgx.Batch, scan func(pgx.Row) error) error {
 	results := s.pool.SendBatch(ctx, b)
-	err := lastOf(results, b.Len(), scan)
+	err := readResults(results, b.Len(), scan)
 	// Close reports whether the transaction was committed.
 	if end := results.Close(); end != nil && (err == nil || errors.Is(err, pgx.ErrNoRows)) {
 		return end
@@ -80,7 +80,8 @@ func (s *Store) batch(ctx context.Context, b *pgx.Batch, scan func(pgx.Row) erro
 	return err
 }
 
-func lastOf(results pgx.BatchResults, n int, scan func(pgx.Row) error) error {
+// readResults reads the results of n statements, the last one with scan.
+func readResults(results pgx.BatchResults, n int, scan func(pgx.Row) error) error {
 	if scan != nil {
 		n--
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// batchSize is how many events are read at once.
-const batchSize = 64
+// maxEvents is how many events are read at once.
+const maxEvents = 64
 
 // Watch yields the events of a session.
 func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[session.Event, error] {
@@ -44,7 +44,7 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 				return nil
 			}
 		}
-		if len(events) == batchSize {
+		if len(events) == maxEvents { // there may be more
 			continue
 		}
 		select {
@@ -72,8 +72,8 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	err = w.store.try(ctx, func(ctx context.Context, _ bool) error {
 		num, gone, events = 0, 0, nil
 		rows, err := w.store.pool.Query(ctx, `SELECT s.num, s.gone, e.seq, e.record, e.data FROM session s
-			LEFT JOIN LATERAL (SELECT seq, record, `+data+` AS data FROM event t WHERE t.num = s.num AND seq > $2 ORDER BY seq LIMIT $3) e ON TRUE
-			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, w.id, w.after, batchSize)
+			LEFT JOIN LATERAL (SELECT seq, record, `+selectData+` AS data FROM event t WHERE t.num = s.num AND seq > $2 ORDER BY seq LIMIT $3) e ON TRUE
+			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, w.id, w.after, maxEvents)
 		if err != nil {
 			return err
 		}

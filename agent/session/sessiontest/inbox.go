@@ -17,12 +17,12 @@ import (
 func Inbox(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"an input waits until it is consumed", (*suite).inputs},
-		{"an id is accepted once", (*suite).once},
+		{"an id is accepted once", (*suite).acceptedOnce},
 		{"a refused input", (*suite).refused},
 		{"a record consumes only waiting inputs", (*suite).consumes},
 		{"an input begins a session", (*suite).begins},
 		{"inputs are deleted with their session", (*suite).inputsDeleted},
-		{"limits of an inbox", (*suite).full},
+		{"limits of an inbox", (*suite).inboxLimits},
 		{"concurrent senders", (*suite).senders},
 	})
 }
@@ -88,7 +88,7 @@ func (s *suite) inputs() {
 	s.expectWaiting("a", "in.1")
 	s.send("a", "new", true)
 	s.expectWaiting("a", "in.1 new")
-	if got := s.found(session.Query{Inputs: true}); !slices.Equal(got, []string{"a"}) {
+	if got := s.listIDs(session.Query{Inputs: true}); !slices.Equal(got, []string{"a"}) {
 		s.Errorf("inputs wait for %v", got)
 	}
 	s.close(log)
@@ -101,8 +101,8 @@ func (s *suite) inputs() {
 	s.close(log)
 }
 
-// once checks that an input is accepted only once, even after it was consumed, and in another process.
-func (s *suite) once() {
+// acceptedOnce checks that an input is accepted only once, even after it was consumed, and in another process.
+func (s *suite) acceptedOnce() {
 	s.send("a", "1", true)
 	s.send("a", "1", false)
 	s.send("b", "1", true)
@@ -212,7 +212,7 @@ func (s *suite) inputsDeleted() {
 	}
 }
 
-func (s *suite) full() {
+func (s *suite) inboxLimits() {
 	box := s.inbox()
 	for name, in := range map[string]session.Entry{
 		"no id":     {Data: []byte(`{}`)},
@@ -228,7 +228,7 @@ func (s *suite) full() {
 	if _, err := box.Send(s.Context(), "../a", entry("1")); !errors.Is(err, fs.ErrInvalid) {
 		s.Errorf("an input for ../a: %v, want fs.ErrInvalid", err)
 	}
-	if ids := s.found(session.Query{}); len(ids) > 0 {
+	if ids := s.listIDs(session.Query{}); len(ids) > 0 {
 		s.Errorf("the store lists %v", ids)
 	}
 	large := session.Entry{ID: "large", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", 1<<20))}

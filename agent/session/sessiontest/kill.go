@@ -48,7 +48,7 @@ func Kill(t *testing.T, open Opener) {
 		}
 		os.Exit(0)
 	}
-	k := &killing{T: t, dir: t.TempDir()}
+	k := &killTest{T: t, dir: t.TempDir()}
 	k.store = opened(t, open, k.dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -88,8 +88,8 @@ func Kill(t *testing.T, open Opener) {
 // claimTimeout is how long a process waits until the claim of a killed one has expired.
 const claimTimeout = 30 * time.Second
 
-// killing is the state of a call of Kill.
-type killing struct {
+// killTest is the state of a call of Kill.
+type killTest struct {
 	*testing.T
 	dir    string
 	store  session.Store
@@ -98,14 +98,14 @@ type killing struct {
 
 const killID = "killed"
 
-func (k *killing) send(id string, in agent.Input) {
+func (k *killTest) send(id string, in agent.Input) {
 	if _, err := session.Send(k.Context(), k.store, killID, id, in); err != nil {
 		k.Errorf("send %s: %v", id, err)
 	}
 }
 
 // watch returns the events up to the interrupt. If answers is set it answers each question twice.
-func (k *killing) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
+func (k *killTest) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
 	interrupted := false
 	after := int64(0)
 	for !interrupted {
@@ -136,7 +136,7 @@ func (k *killing) watch(ctx context.Context, store session.Store, answers bool) 
 func name(ev event.Event) string { return fmt.Sprintf("%d %s", ev.Head().Seq, event.TypeOf(ev)) }
 
 // ended reports whether the session has nothing more to do.
-func (k *killing) ended(ctx context.Context) bool {
+func (k *killTest) ended(ctx context.Context) bool {
 	page, err := k.store.List(ctx, session.Query{})
 	if err != nil || len(page.Infos) != 1 {
 		k.Fatalf("listed %+v, %v", page, err)
@@ -149,7 +149,7 @@ func (k *killing) ended(ctx context.Context) bool {
 }
 
 // process runs a process to its end, or until it has killed itself.
-func (k *killing) process(test string, kill int) {
+func (k *killTest) process(test string, kill int) {
 	pattern := "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 	cmd := exec.Command(os.Args[0], "-test.run="+pattern)
 	cmd.Env = append(os.Environ(), childDir+"="+k.dir, childKill+"="+strconv.Itoa(kill), "GORACE=atexit_sleep_ms=0")
@@ -159,7 +159,7 @@ func (k *killing) process(test string, kill int) {
 }
 
 // check checks the contents of the store at the end.
-func (k *killing) check(ctx context.Context) {
+func (k *killTest) check(ctx context.Context) {
 	st, in, err := session.Read(ctx, k.store, killID, 0)
 	if err != nil {
 		k.Fatal(err)
@@ -215,7 +215,7 @@ func (k *killing) check(ctx context.Context) {
 	k.checkInputs(ctx)
 }
 
-func (k *killing) checkInputs(ctx context.Context) {
+func (k *killTest) checkInputs(ctx context.Context) {
 	box := as[session.Inbox](k.T, k.store)
 	if waiting, err := box.Inputs(ctx, killID); err != nil || len(waiting) > 0 {
 		k.Errorf("%v wait, %v", waiting, err)

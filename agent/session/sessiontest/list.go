@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// found returns the ids of the sessions that q selects, in order.
-func (s *suite) found(q session.Query) []string {
+// listIDs returns the ids of the sessions that q selects, in order.
+func (s *suite) listIDs(q session.Query) []string {
 	s.Helper()
 	page, err := s.store.List(s.Context(), q)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *suite) info(id string) session.Info {
 }
 
 func (s *suite) list() {
-	if ids := s.found(session.Query{}); len(ids) > 0 {
+	if ids := s.listIDs(session.Query{}); len(ids) > 0 {
 		s.Errorf("an empty store lists %v", ids)
 	}
 	for _, id := range []string{"c", "B", "a.b", "a"} {
@@ -55,13 +55,13 @@ func (s *suite) list() {
 	log := s.open("B") // an open session is listed, one without a record is not
 	s.append(log, record(2, false, `2`))
 	s.open("empty")
-	if got, want := s.found(session.Query{}), []string{"B", "a", "a.b", "c"}; !slices.Equal(got, want) {
+	if got, want := s.listIDs(session.Query{}), []string{"B", "a", "a.b", "c"}; !slices.Equal(got, want) {
 		s.Errorf("the store lists %v, want %v", got, want)
 	}
 	s.close(log)
 }
 
-func (s *suite) labelled(id string, seq int, status session.Status, labels map[string]string) {
+func (s *suite) appendLabelled(id string, seq int, status session.Status, labels map[string]string) {
 	s.Helper()
 	log := s.open(id)
 	rec := record(seq, seq == 1, `{}`)
@@ -73,17 +73,17 @@ func (s *suite) labelled(id string, seq int, status session.Status, labels map[s
 
 func (s *suite) queries() {
 	anna, ben := map[string]string{"tenant": "anna", "kind": "chat"}, map[string]string{"tenant": "ben"}
-	s.labelled("old", 1, "", nil)
-	s.labelled("a1", 1, session.StatusEnded, anna)
+	s.appendLabelled("old", 1, "", nil)
+	s.appendLabelled("a1", 1, session.StatusEnded, anna)
 	middle := time.Now()
 	time.Sleep(5 * time.Millisecond)
-	s.labelled("a2", 1, session.StatusWaiting, anna)
-	s.labelled("b1", 1, session.StatusWorking, ben)
-	s.labelled("b1", 2, session.StatusFailed, ben)
-	s.labelled("b2", 1, session.StatusFailed, map[string]string{"tenant": "ben "})
-	s.labelled("b2", 2, session.StatusFailed, nil)
+	s.appendLabelled("a2", 1, session.StatusWaiting, anna)
+	s.appendLabelled("b1", 1, session.StatusWorking, ben)
+	s.appendLabelled("b1", 2, session.StatusFailed, ben)
+	s.appendLabelled("b2", 1, session.StatusFailed, map[string]string{"tenant": "ben "})
+	s.appendLabelled("b2", 2, session.StatusFailed, nil)
 	odd := map[string]string{"x": `'"\%_` + "\n\u2028é", "empty": ""}
-	s.labelled("o", 1, session.StatusEnded, odd)
+	s.appendLabelled("o", 1, session.StatusEnded, odd)
 	status := func(list ...session.Status) session.Query { return session.Query{Status: list} }
 	label := func(k, v string) session.Query { return session.Query{Labels: map[string]string{k: v}} }
 	for _, row := range []struct {
@@ -112,7 +112,7 @@ func (s *suite) queries() {
 		{session.Query{ID: "../b1"}, ""},
 		{session.Query{ID: "b1", Status: []session.Status{session.StatusEnded}}, ""},
 	} {
-		if got := strings.Join(s.found(row.q), " "); got != row.want {
+		if got := strings.Join(s.listIDs(row.q), " "); got != row.want {
 			s.Errorf("%+v selects %q, want %q", row.q, got, row.want)
 		}
 	}
@@ -185,10 +185,10 @@ func (s *suite) abandoned() {
 	if in := s.info("a"); in.Status != session.StatusAbandoned {
 		s.Errorf("when it was closed, the status is %q", in.Status)
 	}
-	if got := s.found(session.Query{Status: []session.Status{session.StatusAbandoned}}); !slices.Equal(got, []string{"a"}) {
+	if got := s.listIDs(session.Query{Status: []session.Status{session.StatusAbandoned}}); !slices.Equal(got, []string{"a"}) {
 		s.Errorf("abandoned are %v", got)
 	}
-	if got := s.found(session.Query{Status: []session.Status{session.StatusWorking}}); len(got) > 0 {
+	if got := s.listIDs(session.Query{Status: []session.Status{session.StatusWorking}}); len(got) > 0 {
 		s.Errorf("working are %v", got)
 	}
 }

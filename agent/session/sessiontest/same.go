@@ -14,7 +14,7 @@ import (
 )
 
 // Same performs the same random operations on a store and on [session.Memory], and compares the results. The store
-// must be an [session.Inbox], a [session.Watcher] and a [session.Reader], and keep all records.
+// must be a [session.Inbox], a [session.Watcher] and a [session.Reader], and keep all records.
 func Same(t *testing.T, open Opener) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "sessiontest")
@@ -49,8 +49,8 @@ func Same(t *testing.T, open Opener) {
 type pair struct {
 	*rapid.T
 	got, want session.Store
-	logs      map[string][2]session.Log // the open logs of both
-	event     int64                     // number of the last event
+	logs      map[string][2]session.Log // the open logs of got and want, by session id
+	event     int64                     // number of the last event in any session
 }
 
 func (p *pair) both() [2]session.Store { return [2]session.Store{p.got, p.want} }
@@ -62,11 +62,11 @@ func drawInput(t *rapid.T) string {
 }
 
 // same compares the results and the errors of the stores.
-func (p *pair) same(what string, do func(session.Store) (any, error)) {
+func (p *pair) same(what string, do func(i int, s session.Store) (any, error)) {
 	p.Helper()
 	var results [2]string
 	for i, store := range p.both() {
-		v, err := do(store)
+		v, err := do(i, store)
 		results[i] = fmt.Sprintf("%v; failed %v, conflict %v, missing %v, full %v", v, err != nil,
 			errors.Is(err, session.ErrConflict), errors.Is(err, fs.ErrNotExist), errors.Is(err, session.ErrFull))
 	}
@@ -98,7 +98,7 @@ func (p *pair) close(id string) {
 	}
 }
 
-// open returns the logs of a session that are open, or opens them.
+// open returns the open logs of a session; if it is closed, it is opened in both stores.
 func (p *pair) open(t *rapid.T, id string) [2]session.Log {
 	logs, ok := p.logs[id]
 	for i, store := range p.both() {
@@ -133,17 +133,11 @@ func (p *pair) append(t *rapid.T) {
 		p.event += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
 		rec.Events = append(rec.Events, numbered(p.event))
 	}
-	if rapid.Bool().Draw(t, "takes") {
+	if rapid.Bool().Draw(t, "consumes") {
 		rec.Consumed = []session.ConsumedInput{{ID: drawInput(t), Refused: rapid.SampledFrom([]string{"", "no"}).Draw(t, "refused")}}
 	}
-	i := -1
-	p.same("append", func(session.Store) (any, error) {
-		i++
-		return nil, logs[i].Append(context.Background(), rec)
-	})
-	i = -1
-	p.same("load", func(session.Store) (any, error) {
-		i++
+	p.same("append", func(i int, _ session.Store) (any, error) { return nil, logs[i].Append(context.Background(), rec) })
+	p.same("load", func(i int, _ session.Store) (any, error) {
 		recs, err := logs[i].Load(context.Background())
 		return fmt.Sprint(len(recs), show(recs)), err
 	})
@@ -151,14 +145,14 @@ func (p *pair) append(t *rapid.T) {
 
 func (p *pair) send(t *rapid.T) {
 	id, in := drawID(t), entry(drawInput(t))
-	p.same("send", func(s session.Store) (any, error) { return s.(session.Inbox).Send(context.Background(), id, in) })
+	p.same("send", func(_ int, s session.Store) (any, error) { return s.(session.Inbox).Send(context.Background(), id, in) })
 }
 
-// delete closes the session first: stores may treat an open one differently.
+// delete closes the session first: stores may treat an open session differently.
 func (p *pair) delete(t *rapid.T) {
 	id := drawID(t)
 	p.close(id)
-	p.same("delete", func(s session.Store) (any, error) { return nil, s.Delete(context.Background(), id) })
+	p.same("delete", func(_ int, s session.Store) (any, error) { return nil, s.Delete(context.Background(), id) })
 }
 
 func (p *pair) list(t *rapid.T) {
@@ -172,7 +166,7 @@ func (p *pair) list(t *rapid.T) {
 	if rapid.Bool().Draw(t, "one") {
 		q.ID = drawID(t)
 	}
-	p.same("list", func(s session.Store) (any, error) {
+	p.same("list", func(_ int, s session.Store) (any, error) {
 		var lines []string
 		for q := q; ; {
 			page, err := s.List(context.Background(), q)
@@ -192,7 +186,7 @@ func showInfo(in session.Info) string {
 
 func (p *pair) read(t *rapid.T) {
 	id, seq := drawID(t), int64(rapid.IntRange(-1, 6).Draw(t, "seq"))
-	p.same("read", func(s session.Store) (any, error) {
+	p.same("read", func(_ int, s session.Store) (any, error) {
 		in, recs, err := s.(session.Reader).Read(context.Background(), id, seq)
 		if err != nil {
 			return nil, err
@@ -208,7 +202,7 @@ func (p *pair) read(t *rapid.T) {
 
 func (p *pair) watch(t *rapid.T) {
 	id, after := drawID(t), rapid.Int64Range(0, p.event).Draw(t, "after")
-	p.same("watch", func(s session.Store) (any, error) {
+	p.same("watch", func(_ int, s session.Store) (any, error) {
 		in, _, err := s.(session.Reader).Read(context.Background(), id, 0)
 		if err != nil || in.Event <= after {
 			return nil, err
@@ -229,7 +223,7 @@ func (p *pair) watch(t *rapid.T) {
 func (p *pair) inputs(t *rapid.T) {
 	id, input := drawID(t), drawInput(t)
 	line := func(e session.Entry) string { return fmt.Sprintln(e.ID, string(e.Data), e.Record, e.Refused) }
-	p.same("inputs", func(s session.Store) (any, error) {
+	p.same("inputs", func(_ int, s session.Store) (any, error) {
 		entries, err := s.(session.Inbox).Inputs(context.Background(), id)
 		var lines []string
 		for _, e := range entries {
@@ -237,7 +231,7 @@ func (p *pair) inputs(t *rapid.T) {
 		}
 		return lines, err
 	})
-	p.same("input", func(s session.Store) (any, error) {
+	p.same("input", func(_ int, s session.Store) (any, error) {
 		e, err := s.(session.Inbox).Input(context.Background(), id, input)
 		return line(e), err
 	})
