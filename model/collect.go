@@ -45,7 +45,7 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 // size of the answer: a delta is often a single token.
 type collector struct {
 	parts    []*part
-	calls    map[int]int // index in parts by index of a call
+	calls    map[int]int // index in parts by ToolCallDelta.Index
 	thinking int         // index of the last thinking part + 1; 0 if there is none
 }
 
@@ -85,8 +85,8 @@ func (c *collector) open(b message.Block) *part {
 	return c.last()
 }
 
-// think extends the open thinking block. A delta without text belongs to the last
-// thinking block, even if others followed: providers send signatures at the end.
+// think adds to the thinking block that is the last part, or opens one. A delta without text belongs to the last
+// thinking block even if other blocks follow it: providers send signatures at the end.
 func (c *collector) think(d *ThinkingDelta) {
 	if c.thinking == 0 || (d.Text != "" && c.thinking != len(c.parts)) {
 		c.open(&message.Thinking{})
@@ -98,8 +98,8 @@ func (c *collector) think(d *ThinkingDelta) {
 	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
-// call adds to the call with the delta's index. A provider may interleave the pieces of
-// several calls, repeat the name, or send it late.
+// call adds to the call with the delta's index. A provider may interleave the pieces of several calls, and repeat a
+// name or send it late.
 func (c *collector) call(d *ToolCallDelta) {
 	i, ok := c.calls[d.Index]
 	if !ok {

@@ -11,8 +11,8 @@
 //
 // # Failures
 //
-// A model reports a failed call as an [*Error] and does not retry it; the error's kind says whether a retry may help.
-// It may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call other models:
+// A model reports a failed call as an [*Error] and does not retry the call; the error's kind says whether a retry may
+// help. The error may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call other models:
 // they retry, fall back to another model, or wait. Use [As] to get the name and the window of a decorated model.
 //
 // # Writing a model
@@ -71,7 +71,7 @@ type Request struct {
 	// Reveal describes how the list has changed, for a [Revealer]; nil if it has not.
 	Reveal *Reveal
 
-	Choice      ToolChoice // the zero value leaves it to the model
+	Choice      ToolChoice // the zero value lets the model decide
 	MaxTokens   int        // of the answer; 0 means the model's own limit
 	Temperature *float64   // nil means the model's own default
 
@@ -114,9 +114,9 @@ type Chunk interface{ chunk() }
 // TextDelta is more text.
 type TextDelta struct{ Text string }
 
-// ThinkingDelta is more reasoning. Extra, if not nil, is a JSON object that must be sent back with it; later members
-// replace earlier ones. A delta with only an Extra belongs to the last thinking of the answer, even if text or calls
-// followed that.
+// ThinkingDelta is more reasoning. Extra, if not nil, is a JSON object that must be sent back with the reasoning; later
+// members replace earlier ones. A delta with only an Extra belongs to the last reasoning of the answer, even if text or
+// calls follow that reasoning.
 type ThinkingDelta struct {
 	Text  string
 	Extra json.RawMessage

@@ -48,8 +48,8 @@ type ToolChange struct {
 	Remove []string    // the names of tools that may no longer be called
 }
 
-// Revealed returns Reveal, for a [Revealer]. If that is nil or not equivalent to Tools, it
-// returns one with Tools as the head, which is correct but not cached.
+// Revealed returns r.Reveal, for a [Revealer]. If r.Reveal is nil or not equivalent to Tools, the result is a Reveal
+// with Tools as the head, which is correct but not cached.
 func (r *Request) Revealed() *Reveal {
 	if r.Reveal != nil && r.Reveal.fits(r) {
 		return r.Reveal
@@ -59,15 +59,15 @@ func (r *Request) Revealed() *Reveal {
 
 // fits reports whether v satisfies the rules of Reveal that concern a single request.
 func (v *Reveal) fits(r *Request) bool {
-	shown := make(map[string]*tool.Info, len(v.Head)) // the definitions by name
+	defined := make(map[string]*tool.Info, len(v.Head)) // by name, including removed tools
 	callable := make(map[string]bool, len(v.Head))
 	add := func(infos []tool.Info) bool {
 		for i := range infos {
 			name := infos[i].Name
-			if callable[name] || shown[name] != nil && !sameTool(shown[name], &infos[i]) {
+			if callable[name] || defined[name] != nil && !sameTool(defined[name], &infos[i]) {
 				return false
 			}
-			shown[name], callable[name] = &infos[i], true
+			defined[name], callable[name] = &infos[i], true
 		}
 		return true
 	}
@@ -94,7 +94,7 @@ func (v *Reveal) fits(r *Request) bool {
 		return false
 	}
 	for i := range r.Tools {
-		if name := r.Tools[i].Name; !callable[name] || !sameTool(shown[name], &r.Tools[i]) {
+		if name := r.Tools[i].Name; !callable[name] || !sameTool(defined[name], &r.Tools[i]) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func changeable(messages []*message.Message, at int) bool {
 	return at > 0 && (at == len(messages) || at < len(messages) && messages[at].Role == message.RoleAssistant)
 }
 
-// sameTool reports whether both have the same definition for a model.
+// sameTool reports whether a model sees the same definition of a and b.
 func sameTool(a, b *tool.Info) bool {
 	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Input, b.Input)
 }

@@ -15,11 +15,11 @@
 // It is a JSON object with "date", "currency" (USD if absent), "sources" and "models", an object with an entry for
 // each model by its name in the vendor's API. Members of an entry, all optional:
 //
-//   - window: the limit on the tokens of a request and its answer together; max_output: the limit on those of the
+//   - window: the limit on the tokens of a request and its answer together; max_output: the limit on the tokens of the
 //     answer.
-//   - price, for 1,000,000 tokens: input and output; cached, of input that the provider's prompt cache had;
-//     cache_write, of input that was put there. Without them this input costs as much as other input.
-//   - long, in price: above, a number of input tokens, and the prices of all tokens of a request that has more.
+//   - price, for 1,000,000 tokens: input and output; cached, of input read from the provider's prompt cache;
+//     cache_write, of input written to the cache. Without these two members that input costs as much as other input.
+//   - long, in price: above, a number of input tokens, and the prices of all tokens of a request with more input.
 package catalog
 
 import (
@@ -82,7 +82,7 @@ type LongPrice struct {
 var Default = sync.OnceValue(func() *Table {
 	t, err := Parse(defaultTable)
 	if err != nil {
-		panic(err) // a test reads it
+		panic(err) // a test parses the table
 	}
 	return t
 })
@@ -125,7 +125,7 @@ func decode(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
-	if _, more := dec.Token(); err == nil && more != io.EOF {
+	if _, end := dec.Token(); err == nil && end != io.EOF {
 		err = errors.New("there is more after the object")
 	}
 	if err != nil {
@@ -195,10 +195,10 @@ func (r *Rates) check(where string) error {
 
 // With returns a table that has the entries of own, and those of t for other names.
 func (t *Table) With(own *Table) *Table {
-	both := *t
-	both.models = maps.Clone(t.models)
-	maps.Copy(both.models, own.models)
-	return &both
+	merged := *t
+	merged.models = maps.Clone(t.models)
+	maps.Copy(merged.models, own.models)
+	return &merged
 }
 
 // Find returns the entry of a model, by its name or by its name without a date at its end, as in
@@ -215,7 +215,8 @@ func (t *Table) Find(name string) (Model, bool) {
 	return m, ok
 }
 
-// Prompt returns how many tokens a request may have: the window without the longest answer; 0 if it is not known.
+// Prompt returns how many tokens a request may have: the window without the longest answer, but at least half of the
+// window; 0 if the window is not known.
 func (m Model) Prompt() int {
 	if m.MaxOutput > m.Window/2 { // few answers are that long
 		return m.Window / 2
@@ -224,7 +225,7 @@ func (m Model) Prompt() int {
 }
 
 // Price returns a function for agent.Limits.Price, which returns the cost of an answer. A model without a price
-// in the table costs as much as the named model. Price fails if that has none.
+// in the table costs as much as the named model. Price fails if the named model has no price.
 func (t *Table) Price(name string) (func(model string, u message.Usage) float64, error) {
 	named, ok := t.Find(name)
 	if !ok || named.Price == nil {

@@ -4,7 +4,7 @@
 //	resp, err := client.Do(req)
 //	…
 //	if resp.StatusCode != http.StatusOK {
-//		return httperror.Of(resp) // it closes the body
+//		return httperror.Of(resp) // closes the body
 //	}
 package httperror
 
@@ -34,7 +34,7 @@ func Of(resp *http.Response) *model.Error {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	hide := credentials(resp.Request)
-	body = []byte(hide.Replace(string(body))) // before quoting a part of it, which may cut a key in half
+	body = []byte(hide.Replace(string(body))) // before a part is quoted, which may cut a key in half
 	e := InBody(resp.StatusCode, body)
 	if e == nil {
 		text := quote(body)
@@ -43,7 +43,7 @@ func Of(resp *http.Response) *model.Error {
 	if e.Message == "" {
 		e.Message = http.StatusText(resp.StatusCode)
 	}
-	e.Message = hide.Replace(e.Message) // again, since the body may have escaped it
+	e.Message = hide.Replace(e.Message) // again, since a key may have been escaped in the body's JSON
 	e.RetryAfter = retryAfter(resp.Header)
 	return e
 }
@@ -71,8 +71,8 @@ type fault struct {
 	Message, Code, Type string
 }
 
-// InBody converts a body, or an event of a stream, that describes a failure in one of the forms
-// that servers use; it returns nil for others. status is that of the response, 0 if it was a success or is unknown.
+// InBody converts a body, or an event of a stream, that describes a failure in one of the forms that servers use, and
+// returns nil for any other. status is the response's HTTP status, 0 for a success or if it is unknown.
 func InBody(status int, body []byte) *model.Error {
 	f, ok := parseFault(body, 0)
 	if !ok {
@@ -99,8 +99,8 @@ func BadAnswer(problem string, data []byte) *model.Error {
 }
 
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}], {"detail":…}, {"message":…} and
-// {"errors":[…]}: the first is OpenAI's, the list Google's, detail FastAPI's. The innermost fault counts, which is
-// that of the upstream. Each level is parsed again, so the depth is limited.
+// {"errors":[…]}: the first is OpenAI's, the list Google's, detail FastAPI's. It returns the innermost fault, which a
+// gateway has received from the model's server. Each level is parsed again, so the depth is limited.
 func parseFault(body []byte, depth int) (fault, bool) {
 	if depth > 8 {
 		return fault{}, false
@@ -217,8 +217,7 @@ func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	return kind
 }
 
-// statusKind classifies a status. 402 means no credit, 413 a
-// proxy's limit on the size; 529 and similar mean overload.
+// statusKind classifies a status. 402 means no credit, 413 a proxy's limit on the size, 529 overload.
 func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -269,18 +268,18 @@ func seconds(s float64) time.Duration {
 func quote(body []byte) string {
 	const limit = 300
 	var b strings.Builder
-	page := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
-	tag := false
+	isHTML := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
+	inTag := false
 	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*limit)]), "") {
 		switch {
 		case b.Len() >= limit:
 			return strings.TrimSpace(b.String()) + "…"
-		case r == '<' && page:
-			tag = true
-		case r == '>' && tag:
-			tag = false
+		case r == '<' && isHTML:
+			inTag = true
+		case r == '>' && inTag:
+			inTag = false
 			b.WriteByte(' ')
-		case !tag:
+		case !inTag:
 			b.WriteRune(r)
 		}
 	}

@@ -45,11 +45,11 @@ func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
 	if cfg.For <= 0 {
 		cfg.For = time.Minute
 	}
-	return &fallback{several(slices.Clone(models)), cfg, make([]breaker, len(models))}
+	return &fallback{modelList(slices.Clone(models)), cfg, make([]breaker, len(models))}
 }
 
 type fallback struct {
-	several
+	modelList
 	cfg      FallbackConfig
 	breakers []breaker
 }
@@ -58,9 +58,9 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 	return func(yield func(model.Chunk, error) bool) {
 		var failed failures
 		p := &delivery{yield: yield}
-		// call calls the i-th model and reports whether no other should be called.
-		call := func(i int) bool {
-			err := p.drain(f.several[i].Generate(ctx, req))
+		// call calls the i-th model. done means that no other should be called.
+		call := func(i int) (done bool) {
+			err := p.drain(f.modelList[i].Generate(ctx, req))
 			f.breakers[i].record(ctx, &f.cfg, err)
 			if err == nil {
 				failed = nil
@@ -69,17 +69,17 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 			failed = append(failed, f.failure(i, err))
 			return ctx.Err() != nil || !othersMayAnswer(err)
 		}
-		last := false
+		done := false
 		var skipped []int
-		for i := 0; i < len(f.several) && !last; i++ {
+		for i := 0; i < len(f.modelList) && !done; i++ {
 			if f.breakers[i].allows(&f.cfg) {
-				last = call(i)
+				done = call(i)
 			} else {
 				skipped = append(skipped, i)
 			}
 		}
-		for i := 0; i < len(skipped) && !last; i++ {
-			last = call(skipped[i])
+		for i := 0; i < len(skipped) && !done; i++ {
+			done = call(skipped[i])
 		}
 		if failed != nil {
 			yield(nil, failed)
@@ -126,8 +126,8 @@ type breaker struct {
 	until    time.Time // skip the model until then; zero means do not skip it
 }
 
-// allows reports whether the model should be called. After the time has passed one request is
-// allowed; others still skip the model until that one is answered, or the time has passed again.
+// allows reports whether the model should be called. After the time has passed one request is allowed; others still
+// skip the model until that request is answered, or the time has passed again.
 func (b *breaker) allows(cfg *FallbackConfig) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,14 +164,14 @@ func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	b.until = time.Now().Add(wait)
 }
 
-// several is embedded in models that call several others.
-type several []model.Model
+// A modelList is embedded in models that call several others.
+type modelList []model.Model
 
 // Unwrap returns the first model, which provides the name.
-func (s several) Unwrap() model.Model { return s[0] }
+func (s modelList) Unwrap() model.Model { return s[0] }
 
 // failure adds the position and the name of the model to its error.
-func (s several) failure(i int, err error) error {
+func (s modelList) failure(i int, err error) error {
 	if len(s) == 1 {
 		return err
 	}
@@ -191,7 +191,7 @@ func (s several) failure(i int, err error) error {
 }
 
 // retries reports whether one of the models retries; see retrying.
-func (s several) retries() bool {
+func (s modelList) retries() bool {
 	return slices.ContainsFunc(s, func(m model.Model) bool {
 		r, ok := model.As[retrying](m)
 		return ok && r.retries()
@@ -199,7 +199,7 @@ func (s several) retries() bool {
 }
 
 // Reveals reports whether one of the models reads Request.Reveal. The others send Request.Tools.
-func (s several) Reveals() bool {
+func (s modelList) Reveals() bool {
 	return slices.ContainsFunc(s, func(m model.Model) bool {
 		r, ok := model.As[model.Revealer](m)
 		return ok && r.Reveals()
@@ -208,7 +208,7 @@ func (s several) Reveals() bool {
 
 // ContextWindow returns the smallest of the models' known windows, so that
 // the conversation fits any of them; 0 if none is known.
-func (s several) ContextWindow() int {
+func (s modelList) ContextWindow() int {
 	least := 0
 	for _, m := range s {
 		w, ok := model.As[model.Windowed](m)

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
-// Hedge returns a model that calls first, and also second if first has yielded nothing after the given time. The one
-// that yields first answers; the other's request is cancelled. Use it for a server that is occasionally much slower
+// Hedge returns a model that calls first, and also second if first has yielded nothing after the given time. The model
+// that yields a chunk first answers; the other's request is cancelled. Use Hedge for a server that is occasionally much slower
 // than usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more requests. If
 // after is 0 or less, both are called at once. first and second may be the same.
 //
@@ -22,18 +22,18 @@ import (
 // Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of both, as far as servers
 // report it: most report none for a cancelled request, and some charge for it.
 func Hedge(first, second model.Model, after time.Duration) model.Model {
-	return &hedge{several{first, second}, after}
+	return &hedge{modelList{first, second}, after}
 }
 
 // A hedge has the name of the first model.
 type hedge struct {
-	several
+	modelList
 	after time.Duration
 }
 
 func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		first := start(ctx, h.several[0], req)
+		first := start(ctx, h.modelList[0], req)
 		defer first.end()
 		timer := time.NewTimer(h.after)
 		defer timer.Stop()
@@ -49,7 +49,7 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 				waiting = false
 			}
 		}
-		second := start(ctx, h.several[1], req)
+		second := start(ctx, h.modelList[1], req)
 		defer second.end()
 		h.race(first, second, yield)
 	}
@@ -58,21 +58,21 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 // race yields the answer of the attempt that yields first.
 func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool) {
 	var failed failures
-	one, other := first.pieces, second.pieces
+	firstPieces, secondPieces := first.pieces, second.pieces // nil after a failure
 	for {
 		var p piece
 		var ok bool
 		from, loser, i := first, second, 0
 		select {
-		case p, ok = <-one:
-		case p, ok = <-other:
+		case p, ok = <-firstPieces:
+		case p, ok = <-secondPieces:
 			from, loser, i = second, first, 1
 		}
 		if p.notify() {
 			continue
 		}
 		if ok && p.err == nil {
-			loser.cancel() // end waits for it, after the answer
+			loser.cancel() // attempt.end waits for the loser, after the answer
 			from.pass(p, ok, loser, yield)
 			return
 		}
@@ -82,9 +82,9 @@ func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool
 			return
 		}
 		if from == first {
-			one = nil
+			firstPieces = nil
 		} else {
-			other = nil
+			secondPieces = nil
 		}
 	}
 }
@@ -95,10 +95,10 @@ type attempt struct {
 	cancel context.CancelFunc
 }
 
-type piece struct {
+type piece struct { // exactly one field is set
 	chunk model.Chunk
 	err   error
-	retry func() // if there is neither: calls OnRetry
+	retry func() // calls OnRetry
 }
 
 // notify calls OnRetry if p is a retry, and reports whether it is. It runs on the
@@ -110,7 +110,7 @@ func (p piece) notify() bool {
 	return p.retry != nil
 }
 
-// failure returns why there was no chunk.
+// failure returns why an attempt has no chunk. ok is false if its stream has ended.
 func (p piece) failure(ok bool) error {
 	if !ok {
 		return &model.Error{Kind: model.KindUpstream, Message: "the stream ended without a chunk"}
@@ -153,9 +153,9 @@ func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(model.Chunk,
 			continue
 		}
 		if f, isFinish := p.chunk.(*model.Finish); isFinish && loser != nil {
-			both := *f
-			both.Usage.Add(loser.end())
-			p.chunk = &both
+			sum := *f
+			sum.Usage.Add(loser.end())
+			p.chunk = &sum
 		}
 		if !yield(p.chunk, p.err) {
 			return

@@ -97,11 +97,11 @@ func (l *limiter) wait(ctx context.Context, g *grant) error {
 			if l.cfg.OnWait != nil {
 				l.cfg.OnWait(ctx, wait)
 			}
-			again.Notify(ctx, 0, wait, l.reached())
+			again.Notify(ctx, 0, wait, l.limitError())
 		}
 		if err := sleep(ctx, wait); err != nil {
 			l.remove(g)
-			return &waitError{time.Since(start).Round(time.Millisecond), l.reached(), err}
+			return &waitError{time.Since(start).Round(time.Millisecond), l.limitError(), err}
 		}
 	}
 }
@@ -119,19 +119,19 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.ended }
 
-// reached returns an error that says why a request waits.
-func (l *limiter) reached() error {
-	var of []string
+// limitError returns an error that says why a request waits.
+func (l *limiter) limitError() error {
+	var limits []string
 	if l.cfg.Requests > 0 {
-		of = append(of, fmt.Sprintf("%d requests", l.cfg.Requests))
+		limits = append(limits, fmt.Sprintf("%d requests", l.cfg.Requests))
 	}
 	if l.cfg.Tokens > 0 {
-		of = append(of, fmt.Sprintf("%d tokens", l.cfg.Tokens))
+		limits = append(limits, fmt.Sprintf("%d tokens", l.cfg.Tokens))
 	}
-	return fmt.Errorf("client-side limit of %s a minute reached", strings.Join(of, " and "))
+	return fmt.Errorf("client-side limit of %s a minute reached", strings.Join(limits, " and "))
 }
 
-// reserve appends g, if it is new, after the other grants and returns how long to wait. It is called
+// reserve sets the time of g, which it appends to the grants if g is new, and returns how long to wait. It is called
 // again after that wait, since an earlier request may have used more tokens than estimated.
 func (l *limiter) reserve(g *grant) time.Duration {
 	l.mu.Lock()
@@ -152,7 +152,7 @@ func (l *limiter) reserve(g *grant) time.Duration {
 		before := l.grants[j]
 		requests++
 		tokens += before.tokens
-		if l.cfg.Requests > 0 && requests > l.cfg.Requests || l.cfg.Tokens > 0 && tokens > l.cfg.Tokens {
+		if l.cfg.Requests > 0 && requests > l.cfg.Requests || l.cfg.Tokens > 0 && tokens > l.cfg.Tokens { // until before has expired
 			if free := before.at.Add(time.Minute); free.After(g.at) {
 				g.at = free
 			}

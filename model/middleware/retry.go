@@ -70,26 +70,26 @@ func Retry(m model.Model, cfg RetryConfig) model.Model {
 		if cfg.OnRetry == nil {
 			return m
 		}
-		return &watched{m, cfg.OnRetry}
+		return &retryReporter{m, cfg.OnRetry}
 	}
 	return &retrier{m, cfg}
 }
 
 // retrying is implemented by the models of this package that call other models.
 type retrying interface {
-	retries() bool // reports whether it retries, or a model that it calls does
+	retries() bool // reports whether the model, or one that it calls, retries
 }
 
-// A watched model retries already. Its onRetry is called for each of those retries.
-type watched struct {
+// A retryReporter calls onRetry for each retry of its Model.
+type retryReporter struct {
 	model.Model
 	onRetry onRetry
 }
 
-func (w *watched) Unwrap() model.Model { return w.Model }
+func (r *retryReporter) Unwrap() model.Model { return r.Model }
 
-func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
-	return w.Model.Generate(w.onRetry.within(ctx), req)
+func (r *retryReporter) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return r.Model.Generate(r.onRetry.within(ctx), req)
 }
 
 type onRetry again.Func
@@ -153,10 +153,10 @@ func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) erro
 	if r.cfg.FirstChunk <= 0 {
 		return p.drain(r.model.Generate(ctx, req))
 	}
-	trying, cancel := context.WithCancel(ctx)
+	tryCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
-	err := p.drain(r.model.Generate(trying, req))
+	err := p.drain(r.model.Generate(tryCtx, req))
 	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
 		text := fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk)
 		if _, ok := errors.AsType[*waitError](err); ok {
@@ -181,8 +181,8 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	return min(max(d, e.RetryAfter), r.cfg.MaxWait), true
 }
 
-// A delivery yields the chunks of one or several tries. It stores an error that comes
-// before the first chunk, as another try is possible then.
+// A delivery yields the chunks of one or several tries. It stores an error before the first chunk, instead of yielding
+// it: then another try is possible.
 type delivery struct {
 	yield   func(model.Chunk, error) bool
 	started bool        // a chunk was yielded

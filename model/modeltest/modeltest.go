@@ -158,7 +158,7 @@ func text(chunk model.Chunk) string {
 	return fmt.Sprintf("%T %s %v", chunk, data, err)
 }
 
-// order checks the order of the chunks, and that each fits those before it.
+// order checks the order of the chunks, and the numbers, ids and names of tool calls.
 func (c *checker) order(s *stream) {
 	ids, names := map[int]string{}, map[int]string{} // of calls
 	for i, chunk := range s.chunks {
@@ -196,7 +196,7 @@ func (s *stream) finished() bool {
 	return n > 0 && strings.HasPrefix(s.texts[n-1], "*model.Finish ")
 }
 
-// all yields the chunks and the error again.
+// all yields the chunks again, but not the error.
 func (s *stream) all(yield func(model.Chunk, error) bool) {
 	for _, chunk := range s.chunks {
 		if !yield(chunk, nil) {

@@ -27,11 +27,10 @@ func (r *request) differences(recorded *request) differences {
 	return d
 }
 
-// differences has descriptions of differences, and the number of bytes that differ, for finding the most similar of
-// several requests.
+// differences are those between two requests.
 type differences struct {
-	lines []string
-	size  int
+	lines []string // a description of each
+	size  int      // the number of bytes that differ, for finding the most similar request
 }
 
 // add adds a difference at a path. Long texts are shortened to the part around the first byte that differs.

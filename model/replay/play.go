@@ -73,7 +73,7 @@ func (p *Player) next(r *request) (*exchange, error) {
 	defer p.mu.Unlock()
 	times := 0
 	for i, ex := range p.rec.Exchanges {
-		if !r.same(&ex.Request) {
+		if !r.equals(&ex.Request) {
 			continue
 		}
 		if !p.played[i] {
@@ -95,17 +95,17 @@ func (p *Player) next(r *request) (*exchange, error) {
 		Message: fmt.Sprintf("replay %s: %s %s: %s. If the new request is intended, record again.", p.path, r.Method, r.Path, why)}
 }
 
-// same reports whether a recorded request is this one.
-func (r *request) same(other *request) bool {
+// equals reports whether a recorded request is answered like r.
+func (r *request) equals(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
 
 // nearest describes how a request differs from the most similar recorded one, if possible one that was not played.
 func (p *Player) nearest(r *request) string {
-	all := !slices.Contains(p.played, false)
+	allPlayed := !slices.Contains(p.played, false)
 	best, smallest := -1, differences{}
 	for i, ex := range p.rec.Exchanges {
-		if p.played[i] && !all {
+		if p.played[i] && !allPlayed {
 			continue
 		}
 		if d := r.differences(&ex.Request); best < 0 || d.size < smallest.size {

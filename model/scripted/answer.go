@@ -23,8 +23,8 @@ type answer struct {
 	ctx      context.Context
 	req      *model.Request
 	yield    func(model.Chunk, error) bool
-	calls    int // number played so far
-	nextCall int // number for the next call's id
+	calls    int // tool calls played so far
+	nextCall int // number in the next call's id
 	output   int // bytes of all deltas
 	thought  int // bytes of the thinking deltas
 }

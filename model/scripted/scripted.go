@@ -28,7 +28,7 @@ import (
 type Model struct {
 	mu       sync.Mutex
 	turns    []Turn
-	next     int
+	next     int // index of the next turn
 	requests []*model.Request
 	report   func(error) // called for a failed check or a missing turn; may be nil
 }

@@ -18,12 +18,12 @@ import (
 // them. It fails on an id that is empty or used twice.
 func Batch(msgs []*message.Message, results map[string]*message.ToolResult) (calls []*message.ToolCall, later message.Blocks, n int, err error) {
 	calls = msgs[0].ToolCalls()
-	open := make(map[string]bool, len(calls))
+	isCall := make(map[string]bool, len(calls))
 	for _, c := range calls {
-		if c.ID == "" || open[c.ID] {
+		if c.ID == "" || isCall[c.ID] {
 			return nil, nil, 0, fmt.Errorf("tool call %q (%s) has an id that is empty or used twice in the message; give each call a unique id", c.ID, c.Name)
 		}
-		open[c.ID] = true
+		isCall[c.ID] = true
 	}
 	later = hints(msgs[0].Blocks)
 	for n = 1; n < len(msgs) && len(results) < len(calls); n++ {
@@ -32,7 +32,7 @@ func Batch(msgs []*message.Message, results map[string]*message.ToolResult) (cal
 			break
 		}
 		for _, b := range m.Blocks {
-			if r, ok := b.(*message.ToolResult); ok && open[r.ID] && results[r.ID] == nil {
+			if r, ok := b.(*message.ToolResult); ok && isCall[r.ID] && results[r.ID] == nil {
 				results[r.ID] = r
 			}
 		}
@@ -117,17 +117,17 @@ func FileNote(d *message.Data) string {
 
 // holdsImage reports whether messages contain an image, also in results.
 func holdsImage(messages []*message.Message) bool {
-	var in func(message.Blocks) bool
-	in = func(blocks message.Blocks) bool {
+	var inBlocks func(message.Blocks) bool
+	inBlocks = func(blocks message.Blocks) bool {
 		return slices.ContainsFunc(blocks, func(b message.Block) bool {
 			switch b := b.(type) {
 			case *message.Data:
 				return strings.HasPrefix(b.MediaType, "image/")
 			case *message.ToolResult:
-				return in(b.Blocks)
+				return inBlocks(b.Blocks)
 			}
 			return false
 		})
 	}
-	return slices.ContainsFunc(messages, func(m *message.Message) bool { return in(m.Blocks) })
+	return slices.ContainsFunc(messages, func(m *message.Message) bool { return inBlocks(m.Blocks) })
 }

@@ -30,7 +30,7 @@ type Limits struct{ Header, Idle time.Duration }
 type Exchange struct {
 	Ctx    context.Context // ends with the caller's context, or when the server is silent too long
 	Ending time.Duration   // if not 0, the limit on silence from now on, since the model has finished
-	EOF    bool            // the answer has been read to its end
+	EOF    bool            // the body has been read to its end
 
 	parent context.Context // the caller's
 	cancel context.CancelCauseFunc
@@ -113,8 +113,8 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 // MaxLine bounds a line of a stream, and an answer that is not a stream. An image comes in one line.
 const MaxLine = 64 << 20
 
-// Unstreamed returns an answer that is not a stream. For a stream it returns nil and consumes nothing. The first
-// byte decides: neither the Content-Type nor the request is reliable.
+// Unstreamed returns an answer that is not a stream. For a stream it returns nil and consumes at most white space. The
+// first byte decides: a server may ignore the request's "stream", and send a wrong Content-Type.
 func Unstreamed(r *bufio.Reader) ([]byte, error) {
 	first, err := firstByte(r)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Remedy adds to an error for a wrong key, or for an unknown path or model, what to change: the key, as its source
-// is named, or the base URL and the model. vendor begins the names of the environment variables.
+// Remedy adds what to change to an error for a wrong key, or for an unknown path or model. key is the result of
+// [KeySource], and vendor the beginning of the names of the environment variables.
 func Remedy(err error, vendor, key, base, name string) {
 	e, ok := errors.AsType[*model.Error](err)
 	switch {

@@ -10,7 +10,7 @@ import (
 type branch struct {
 	Properties map[string]json.RawMessage
 	Required   []string
-	all        bool // in an allOf: its required members are required
+	inAllOf    bool // its required members are required in any case
 }
 
 // ObjectSchema returns the schema of a tool's arguments in the form that the APIs accept: of an object, with
@@ -24,7 +24,7 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
 		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
 	}
-	root := branch{all: true}
+	root := branch{inAllOf: true}
 	_ = json.Unmarshal(top["properties"], &root.Properties)
 	_ = json.Unmarshal(top["required"], &root.Required)
 	branches := []branch{root}
@@ -33,7 +33,7 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 		var list []json.RawMessage
 		_ = json.Unmarshal(top[word], &list) // ignore anything but a list
 		for _, raw := range list {
-			b := branch{all: word == "allOf"}
+			b := branch{inAllOf: word == "allOf"}
 			if json.Unmarshal(raw, &b) == nil { // a branch may be true or false
 				branches = append(branches, b)
 			}
@@ -51,11 +51,11 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 	return json.Marshal(top)
 }
 
-// merge sets the properties of all branches. One is required if an allOf or every alternative requires it.
+// merge sets the properties of all branches. A property is required if an allOf or every alternative requires it.
 func merge(top map[string]json.RawMessage, branches []branch) {
 	properties := map[string]json.RawMessage{}
 	var required, either []string // by an allOf; by every alternative
-	alternatives := 0
+	hasAlternative := false
 	for _, b := range branches {
 		for name, schema := range b.Properties {
 			if properties[name] == nil {
@@ -63,11 +63,10 @@ func merge(top map[string]json.RawMessage, branches []branch) {
 			}
 		}
 		switch {
-		case b.all:
+		case b.inAllOf:
 			required = append(required, b.Required...)
-		case alternatives == 0:
-			either = slices.Clone(b.Required)
-			alternatives++
+		case !hasAlternative:
+			either, hasAlternative = slices.Clone(b.Required), true
 		default:
 			either = slices.DeleteFunc(either, func(name string) bool { return !slices.Contains(b.Required, name) })
 		}

@@ -50,7 +50,7 @@ func (c *ToolCache[L]) Get(tools []tool.Info, digest string, encode func([]tool.
 
 // Revealed returns the list of tools of a request, its digest, and the changes to it. If the server does
 // not support changes, or these cannot be sent, the list has all tools that may be called. others is the number of tools
-// in front of every list: tools can only be added to a request that already has one.
+// in front of every list: tools can only be added to a request that already has a tool.
 func Revealed(req *model.Request, supported bool, others int) (head []tool.Info, digest string, changes []*model.ToolChange) {
 	if !supported || req.Reveal == nil || req.Extra["tools"] != nil {
 		return req.Tools, req.Digest, nil
