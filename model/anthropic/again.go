@@ -46,7 +46,7 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 }
 
 // dropThinking marks the answers in msgs, so that they are sent without their thinking from now on. It returns false if
-// all of them were marked already.
+// every answer was marked already.
 func (r *refusals) dropThinking(msgs []*message.Message) bool {
 	changed := false
 	for _, m := range msgs {

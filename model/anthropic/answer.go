@@ -29,7 +29,7 @@ type answer struct {
 
 	id, model string
 	usage     usage
-	earlier   message.Usage // of the requests that this one continues
+	earlier   message.Usage // the usage of the earlier requests of a paused answer
 	reason    string        // the server's stop reason; empty until it is sent
 	done      bool          // the server has sent message_stop
 	stopped   bool          // the consumer has stopped reading
@@ -113,8 +113,8 @@ func (u *usage) message() message.Usage {
 		Cached: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Details.Thinking}
 }
 
-// data reads the data of an event. Some servers leave out the blank line between two events, so that there may be
-// more than one.
+// data reads the data of an event. Some servers leave out the blank line between two events, so data may contain more
+// than one event.
 func (a *answer) data(data []byte) error {
 	if s := string(bytes.TrimSpace(data)); s == "" || s == "[DONE]" {
 		return nil
@@ -308,7 +308,7 @@ func (a *answer) end(b *answerBlock) {
 	switch first := b.members["input"]; {
 	case len(input) == 0 && bytes.HasPrefix(first, []byte("{")) && string(first) != "{}":
 		input = first
-	case len(input) == 0 || names == nil: // there is nothing, or it was yielded before
+	case len(input) == 0 || names == nil: // there is no input, or delta has yielded it
 		return
 	}
 	a.send(&model.ToolCallDelta{Index: b.call, Args: string(renameKeys(input, names))}, false)
@@ -353,7 +353,7 @@ func (a *answer) finish() error {
 		return nil
 	}
 	for _, b := range a.blocks {
-		a.end(b) // the server may have left out the end of the last one
+		a.end(b) // the server may have left out the end of the last block
 	}
 	reason := a.finishReason()
 	if reason != model.FinishLength && reason != model.FinishFilter {

@@ -11,7 +11,7 @@
 //
 // All blocks of an answer are kept unchanged in an extra of the message and sent back in later requests: thinking
 // with its signatures, redacted thinking, citations, and the blocks of server tools, in their order. The API
-// refused thinking if the system prompt, the tools or a message before it has changed. Such thinking is left out.
+// refuses thinking if the system prompt, the tools or a message before it has changed. Such thinking is left out.
 // All thinking of a message is left out if the message was edited, goes to another model, or was refused by the
 // server. Texts and tool calls are always sent back.
 //
@@ -34,7 +34,7 @@
 //
 // Current models accept changes of the tools at the end of the conversation. The list of tools at its head then stays the
 // same when a group opens or closes: a system message in the conversation adds tools with their definitions, and removes
-// tools by their names. If the server refused such a message, the model sends the whole list from then on.
+// tools by their names. If the server refuses such a message, the model sends the whole list from then on.
 //
 // # Bedrock and Vertex
 //
@@ -109,11 +109,11 @@ type Config struct {
 	Options []option.RequestOption
 
 	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0; nil means
-	// one with proxies from the environment and many idle connections.
+	// a client with proxies from the environment and many idle connections.
 	HTTPClient option.HTTPClient
 
-	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the silence within one. 0 means 5 and 2
-	// minutes. There is no limit on the total time of a stream.
+	// HeaderTimeout limits the wait for an answer to begin; 0 means 5 minutes. IdleTimeout limits the silence within an
+	// answer; 0 means 2 minutes. There is no limit on the total time of a stream.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
 }
@@ -239,24 +239,20 @@ func (m *Model) keySource() string {
 }
 
 // isLocal reports whether a host is this machine.
-func isLocal(host string) bool {
-	return loopback.Host(host) || strings.HasSuffix(host, ".localhost")
-}
+func isLocal(host string) bool { return loopback.Host(host) || strings.HasSuffix(host, ".localhost") }
 
 // Name returns the name of the model, as the server knows it.
 func (m *Model) Name() string { return m.cfg.Model }
 
 // Server returns the host of Config.BaseURL, and its port.
-func (m *Model) Server() (host string, port int) {
-	return provider.Server(m.cfg.BaseURL)
-}
+func (m *Model) Server() (host string, port int) { return provider.Server(m.cfg.BaseURL) }
 
 // ContextWindow returns Config.ContextWindow.
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
 // call has its id and its name. Each range over the sequence sends the request
-// again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
+// again. An error ends the sequence: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		if err := m.generate(ctx, req, yield); err != nil && !errors.Is(err, errStopped) {

@@ -35,12 +35,12 @@ type turn struct {
 
 // An encoder turns messages into turns of user and assistant.
 type encoder struct {
-	origin  string    // only its extras are sent back; see keptAnswer
+	origin  string    // only extras of this host and model are sent back; see keptAnswer
 	refused *refusals // of the model
 	turns   []turn
 	summary *json.RawMessage // the block with the summary of a compaction; nil if there is none
 	seen    hash.Hash        // hash of everything encoded so far
-	err     error            // the first
+	err     error            // the first error
 
 	pending []*model.ToolChange // see flush
 	defined map[string]bool     // tools that the request has defined so far
@@ -248,8 +248,8 @@ func callInput(input json.RawMessage) json.RawMessage {
 	return data
 }
 
-// result encodes the result of a call. A call without a result gets one that says so. The API refused an error
-// result with files.
+// result encodes the result of a call. For a call without a result the text says so. The API refuses an error result
+// with files.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
 	onlyText := true
@@ -304,7 +304,7 @@ func (e *encoder) user(blocks message.Blocks) {
 	}
 }
 
-// textOf returns s, or "" if s is blank: the API refused such text.
+// textOf returns s, or "" if s is blank: the API refuses blank text.
 func textOf(s string) string {
 	if strings.TrimSpace(s) == "" {
 		return ""

@@ -16,19 +16,19 @@ var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 // fileBlock returns a file's block, or a note if the API has no block for its type.
 func fileBlock(d *message.Data) (u sdk.BetaContentBlockParamUnion) {
-	web := strings.HasPrefix(d.URL, "https://") || strings.HasPrefix(d.URL, "http://")
+	isWebURL := strings.HasPrefix(d.URL, "https://") || strings.HasPrefix(d.URL, "http://")
 	encoded := base64.StdEncoding.EncodeToString(d.Bytes)
 	doc := &sdk.BetaRequestDocumentBlockParam{}
 	if d.Name != "" {
 		doc.Title = sdk.String(d.Name)
 	}
 	switch {
-	case strings.HasPrefix(d.MediaType, "image/") && web:
+	case strings.HasPrefix(d.MediaType, "image/") && isWebURL:
 		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfURL: &sdk.BetaURLImageSourceParam{URL: d.URL}}}
 	case slices.Contains(imageTypes, d.MediaType) && encoded != "":
 		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfBase64: &sdk.BetaBase64ImageSourceParam{
 			MediaType: sdk.BetaBase64ImageSourceMediaType(d.MediaType), Data: encoded}}}
-	case d.MediaType == "application/pdf" && web:
+	case d.MediaType == "application/pdf" && isWebURL:
 		doc.Source.OfURL = &sdk.BetaURLPDFSourceParam{URL: d.URL}
 		u.OfDocument = doc
 	case d.MediaType == "application/pdf" && encoded != "":

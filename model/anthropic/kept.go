@@ -83,7 +83,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 	if text != "" || len(calls) > 0 {
 		return nil, false
 	}
-	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refused it at the end
+	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refuses thinking at the end
 		blocks = blocks[:n-1]
 	}
 	return blocks, true
@@ -156,7 +156,7 @@ func (a *answer) extra() json.RawMessage {
 	return data
 }
 
-// wire returns the block in the form that is sent back. The API refused thinking without a signature.
+// wire returns the block in the form that is sent back.
 func (b *answerBlock) wire() map[string]json.RawMessage {
 	members := maps.Clone(b.members)
 	switch b.kind {
@@ -180,7 +180,8 @@ func (b *answerBlock) wire() map[string]json.RawMessage {
 	return members
 }
 
-// soFar returns the blocks of a paused answer, with which the request that continues it ends.
+// soFar returns the blocks of a paused answer, with which the request that continues it ends. The API refuses thinking
+// without a signature.
 func (a *answer) soFar() (blocks []*json.RawMessage) {
 	for _, b := range a.blocks {
 		if b.broken || b.kind == "text" && textOf(string(b.text)) == "" || b.kind == "thinking" && b.signature == "" {

@@ -55,6 +55,7 @@ func legalProperty(name string) string {
 	return string(b)
 }
 
+// renamed returns the name in names for a name, or the name itself.
 func renamed(names map[string]string, name string) string {
 	if other, ok := names[name]; ok {
 		return other

@@ -43,14 +43,15 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.names = tools.with(changes); b.names == nil { // tools that are never open together may share a name on the wire: send only those of this request
+	// Tools that are never open together may have the same name on the wire: then only those of this request are sent.
+	if b.names = tools.with(changes); b.names == nil {
 		changes = nil
 		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
 			return nil, err
 		}
 		b.names = tools.names
 	}
-	if b.inlineTools { // also without changes, so that all requests are rendered alike
+	if b.inlineTools { // even without changes, so that the server's cache fits all requests of a conversation
 		b.betas = append(slices.Clip(b.betas), sdk.AnthropicBetaInlineTools2026_09_15)
 	}
 	if textOf(req.System) != "" {
@@ -89,7 +90,7 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 		}
 	}
 	m.setThinking(b, &p, e)
-	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refused both together
+	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refuses a temperature with thinking
 		p.Temperature = sdk.Float(*req.Temperature)
 	}
 	p.OutputConfig.Effort = sdk.BetaOutputConfigEffort(m.cfg.Effort)
@@ -118,7 +119,7 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 	return nil
 }
 
-// setThinking sets the thinking of a request. It is off where the API refused it: if a tool must be called, if the
+// setThinking sets the thinking of a request. Thinking is off where the API refuses it: if a tool must be called, if the
 // budget is not below the limit of the answer, and, with a budget, after tool calls that were made without thinking.
 func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 	mode := m.cfg.Thinking.Mode

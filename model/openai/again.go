@@ -18,7 +18,8 @@ import (
 // reasoning that it can no longer read, or with all tools in the list. Each form is tried once for a request, and
 // the one that worked is used for all later requests.
 
-// askAgain sends a rejected request in other forms and yields the answer. Each form counts as a retry ([again.Notify]).
+// askAgain sends a rejected request in other forms and yields the answer. refusal is the error of the first form. Each
+// further form counts as a retry ([again.Notify]).
 func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, refusal error, yield func(model.Chunk, error) bool) error {
 	other := m.protocols[1]
 	if p == other {
@@ -40,6 +41,7 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLateTools.CompareAndSwap(false, true):
 		case p.responses && isExpired(e, words) && p.history.dropReasoning(req.Messages):
 		default:
+			// Any other rejection of the request shows that the server knows the protocol.
 			if !m.proven.Load() && e.Status < 500 && !isNotFound(e, words) && e.Kind != model.KindAuthentication && e.Kind != model.KindPermission {
 				m.adopt(p)
 			}
@@ -113,7 +115,7 @@ func (m *Model) remedy(p *protocol, err error) {
 }
 
 // dropReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items
-// from now on. It returns false if all of them were marked already.
+// from now on. It returns false if every answer was marked already.
 func (h *history) dropReasoning(msgs []*message.Message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

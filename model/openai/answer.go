@@ -21,17 +21,17 @@ type answer struct {
 	tools        *toolList          // for the tools' own names
 	conversation []*message.Message // its call ids must not be used again
 
-	chunk   chunk         // the latest
+	chunk   chunk         // the last one
 	frame   frame         // around the content of an earlier payload
 	pending []byte        // JSON of an event that continues on the next data line
-	usage   message.Usage // the latest
+	usage   message.Usage // the last that the server has sent
 	reason  string        // the server's finish reason; empty until it is sent
 	done    bool          // the server has sent [DONE]
 	stopped bool          // the consumer has stopped ranging
 
 	calls   []call
 	first   [1]call                    // memory for calls; most answers have one
-	args    [64]byte                   // memory for its arguments
+	args    [64]byte                   // memory for the first call's arguments
 	details reasoning                  // sent back with the message
 	extras  map[string]json.RawMessage // of the whole message; sent back with it
 }
@@ -68,7 +68,7 @@ func (a *answer) data(event string, payload []byte) error {
 	case !valid && len(a.pending) > maxPending:
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	case !valid:
-		if len(a.pending) == 0 { // the next line may continue it; stream fails at a blank one
+		if len(a.pending) == 0 { // the next line may continue the JSON; at a blank line eventEnd fails
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
@@ -308,7 +308,7 @@ func (a *answer) finish() error {
 			a.start(i)
 		}
 	}
-	if details := a.details.encode(); details != nil { // these include the text
+	if details := a.details.encode(); details != nil { // the details include the text of reasoning_content
 		a.extra("reasoning_details", details)
 		delete(a.extras, "reasoning_content")
 	}

@@ -69,7 +69,7 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 	}
 	*c = chunk{ID: c.ID, Model: c.Model, Choices: c.Choices[:0]}
 	r := &jsonReader{data: data}
-	object = r.peek() == '{' || r.peek() == 'n' // some send null to keep the connection open
+	object = r.peek() == '{' || r.peek() == 'n' // some servers send null to keep the connection open
 	for name := range r.members {
 		switch string(name) {
 		case `"id"`:
@@ -97,10 +97,10 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 	return !r.bad, object
 }
 
-// A frame is the JSON before and after the content in a payload. Most servers repeat it byte for
-// byte around each token, so that only the token must be read.
+// A frame is the JSON before and after the content in a payload. Most servers repeat this JSON byte for byte around
+// each token, so that only the token must be read.
 type frame struct {
-	payload  []byte // the latest that was decoded and has content
+	payload  []byte // the last decoded payload with content
 	from, to int    // where the content is; to is 0 if there is no payload
 }
 

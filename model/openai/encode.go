@@ -54,7 +54,7 @@ type (
 type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
-	message  wireMessage  // the current one
+	message  wireMessage  // the message being encoded
 	endpoint string       // only extras of this endpoint are sent back
 	err      error        // the first error
 
@@ -160,9 +160,9 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	e.add(w, e.thinking(m.Blocks)...)
 }
 
-// result appends the tool message for a call. It returns the files in it, which go into the
-// user message after the batch, since many servers accept only text in results. Both messages
-// name the files. A call without a result gets one that says so.
+// result appends the tool message for a call. It returns the files in the result, which go into the user message after
+// all results, since many servers accept only text in a result. Both messages name the files. For a call without a
+// result the message says so.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
 	text := "(the call was interrupted and has no result)"
 	if r != nil {
@@ -190,8 +190,8 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 	return files
 }
 
-// user appends a user message, unless it is empty. Its content is a string if there are no files,
-// because some servers accept nothing else, and parts otherwise.
+// user appends a user message, unless it is empty. Without files the content is a string, because some servers accept
+// nothing else; otherwise it is parts.
 func (e *encoder) user(name string, blocks message.Blocks) {
 	w := wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
 	if slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
@@ -331,10 +331,11 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	return ms
 }
 
-// endpointMember is the member of an Extra that says where it came from.
+// endpointMember is the member of an Extra that says which endpoint has sent the Extra.
 const endpointMember = "endpoint"
 
-// ownMembers are never taken from a stored Extra, since a message must not have two members with the same name.
+// ownMembers are the members that the encoder itself writes. They are never taken from a stored Extra, since a message
+// must not have two members with the same name.
 var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
 
 // extras returns the members of extra, sorted, if it is for this endpoint or names none. The extras of another vendor

@@ -74,9 +74,7 @@ func (b body) size() (n int) {
 	return n
 }
 
-func (b body) open() io.ReadCloser {
-	return &bodyReader{net.Buffers(slices.Clone(b))}
-}
+func (b body) open() io.ReadCloser { return &bodyReader{net.Buffers(slices.Clone(b))} }
 
 // A bodyReader reads a body; closing it does nothing.
 type bodyReader struct{ net.Buffers }

@@ -9,7 +9,7 @@ import (
 
 const (
 	usageTime = 5 * time.Second        // how long to wait for the usage after the end of an answer
-	graceTime = 100 * time.Millisecond // how long to wait for the end of the connection after that
+	graceTime = 100 * time.Millisecond // how long to wait for the rest of the body after a complete answer
 )
 
 // An exchange is one request and its answer.

@@ -25,11 +25,11 @@ const (
 // The messages before it have strong pointers, so that comparing pointers suffices to recognize them.
 type history struct {
 	responses bool // encode for the Responses API
-	limit     int  // of size
+	limit     int  // the maximum size
 	mu        sync.Mutex
 	byLast    map[weak.Pointer[message.Message]]*list.Element
 	recent    list.List // of *conversation, the latest first
-	size      int       // of what is kept, in bytes
+	size      int       // bytes of all kept conversations
 
 	withoutReasoning provider.MessageSet // answers whose reasoning is not sent
 }
@@ -43,7 +43,7 @@ type conversation struct {
 	wire   []byte          // a comma and an object for each message on the wire
 	drop   runtime.Cleanup // calls forget when last is gone
 
-	changes []*model.ToolChange // the ones in wire
+	changes []*model.ToolChange // the changes that wire contains
 }
 
 // encode returns the wire form of msgs and of the changes to the tools in two parts: settled may be kept; rest may
@@ -63,13 +63,11 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 		if err = writeChanges(); err != nil {
 			break
 		}
-		var size int
-		var final bool
-		size, final, err = e.unit(msgs[n:])
-		if !final {
+		count, unitSettled, unitErr := e.unit(msgs[n:])
+		if err = unitErr; !unitSettled {
 			break
 		}
-		n += size
+		n += count
 		c.wire, c.changes = e.wire.Bytes(), tools.changes[:written]
 	}
 	kept := n
@@ -79,7 +77,7 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 	if err != nil {
 		return nil, nil, err
 	}
-	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // since the next request overwrites it
+	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // cloned, since the next request overwrites these bytes
 	// Once c is in the history again, another request may take it and append to it, in the memory after these bytes.
 	settled = slices.Clip(c.wire)
 	if kept > 0 {
@@ -106,8 +104,8 @@ func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversatio
 	return new(conversation), 0
 }
 
-// put keeps c as the conversation of msgs. One that needs more than a quarter of the limit is not
-// kept: it would evict too many others.
+// put keeps c as the conversation of msgs. A conversation that needs more than a quarter of the limit is not kept: it
+// would evict too many others.
 func (h *history) put(c *conversation, msgs []*message.Message) {
 	if cap(c.wire) > h.limit/4 {
 		return

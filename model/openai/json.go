@@ -100,7 +100,7 @@ func (r *jsonReader) members(yield func(name []byte) bool) {
 	}
 }
 
-// items yields once for each item of an array. The body of the loop must read it.
+// items yields once for each item of an array. The body of the loop must read the item, with exactly one call.
 func (r *jsonReader) items(yield func() bool) {
 	if !r.open('[') {
 		return

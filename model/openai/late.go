@@ -50,7 +50,7 @@ func (l *toolList) with(changes []*model.ToolChange) (*toolList, error) {
 	for _, c := range changes {
 		for _, t := range c.Add {
 			name := wireName(t.Name)
-			if l.own[name] == t.Name || late.own[name] == t.Name { // it was removed and is added again
+			if l.own[name] == t.Name || late.own[name] == t.Name { // the tool was removed and is added again
 				continue
 			}
 			if err := provider.CheckName(late.own, name, t.Name); err != nil {
@@ -107,11 +107,11 @@ func (l *toolList) addedBefore(wire string, n int) bool {
 func (e *encoder) change(n int) error {
 	c := e.tools.changes[n]
 	item := additionalTools{Type: "additional_tools", Role: sdk.ChatMessageRoleDeveloper}
-	var again, closed []string
+	var reopened, closed []string
 	for _, t := range c.Add {
 		name := wireName(t.Name)
 		if !e.tools.isLate(name) || e.tools.addedBefore(name, n) {
-			again = append(again, name)
+			reopened = append(reopened, name)
 			continue
 		}
 		f, err := newFunctionTool(name, t)
@@ -126,8 +126,8 @@ func (e *encoder) change(n int) error {
 	if closed != nil {
 		e.item(inputMessage(sdk.ChatMessageRoleDeveloper, closedTools+strings.Join(closed, ", ")))
 	}
-	if again != nil {
-		e.item(inputMessage(sdk.ChatMessageRoleDeveloper, reopenedTools+strings.Join(again, ", ")))
+	if reopened != nil {
+		e.item(inputMessage(sdk.ChatMessageRoleDeveloper, reopenedTools+strings.Join(reopened, ", ")))
 	}
 	if item.Tools != nil {
 		e.item(item)

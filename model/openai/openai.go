@@ -84,8 +84,8 @@ type Config struct {
 	// from before 2025. For all other servers it means APIChat, or APIResponses if the server lacks that.
 	API API
 
-	// LateTools says whether tools can be added at the end of a conversation (additional_tools of the
-	// Responses API, which it requires); see [model.Revealer]. Nil means yes for OpenAI's own server and its models
+	// LateTools says whether tools can be added at the end of a conversation, which needs the Responses API
+	// (additional_tools); see [model.Revealer]. Nil means yes for OpenAI's own server and its models
 	// from gpt-5.4 on that are known to support it.
 	LateTools *bool
 
@@ -123,9 +123,9 @@ type Model struct {
 	reveals     bool             // see Config.LateTools
 	noLateTools atomic.Bool      // the server has rejected tools at the end of a conversation
 
-	protocols [2]*protocol             // the possible ones; the second is nil if the protocol is known
-	protocol  atomic.Pointer[protocol] // the one in use
-	proven    atomic.Bool              // the server is known to support the one in use
+	protocols [2]*protocol             // that the server may have; the second is nil if the first is known to be right
+	protocol  atomic.Pointer[protocol] // the protocol in use
+	proven    atomic.Bool              // the server is known to support the protocol in use
 }
 
 // A protocol has what differs between chat completions and the Responses API.
@@ -226,16 +226,14 @@ func isLocal(host string) bool {
 func (m *Model) Name() string { return m.cfg.Model }
 
 // Server returns the host of Config.BaseURL, and its port.
-func (m *Model) Server() (host string, port int) {
-	return provider.Server(m.cfg.BaseURL)
-}
+func (m *Model) Server() (host string, port int) { return provider.Server(m.cfg.BaseURL) }
 
 // ContextWindow returns Config.ContextWindow.
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
 // call has its id and its name. Each range over the sequence sends the request
-// again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
+// again. An error ends the sequence: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		p := m.protocol.Load()

@@ -10,8 +10,8 @@ import (
 )
 
 // reasoning collects reasoning_details, which must go back in the form in which an unstreamed answer would have them:
-// the pieces of one detail, which have the same type and index, are joined. They are OpenRouter's, and each model
-// behind it sets other members: a text, a summary, or encrypted data.
+// the pieces of one detail, which have the same type and index, are joined. OpenRouter sends these details; their
+// members depend on the model behind it: a text, a summary, or encrypted data.
 type reasoning []detail
 
 // A detail is one of the reasoning_details, assembled from pieces.
@@ -20,6 +20,7 @@ type detail struct {
 	pieces  map[string]*strings.Builder // of the members that come in pieces
 }
 
+// add adds pieces of details, and returns their readable text.
 func (r *reasoning) add(details []json.RawMessage) string {
 	var text strings.Builder
 	for _, raw := range details {

@@ -50,7 +50,7 @@ func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList
 	b = body{o.head, o.tools, o.start, o.systemWire, settled, rest, bodyEnd}
 	for i, messages := range b[3:6] {
 		if len(messages) > 0 {
-			b[3+i] = messages[1:] // the comma before the first
+			b[3+i] = messages[1:] // without the comma before the first message
 			return b, tools, nil
 		}
 	}
@@ -179,8 +179,8 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	return encoded(members)
 }
 
-// isOpenAI reports whether the server is OpenAI's own. Its reasoning models reject max_tokens;
-// many other servers know only that.
+// isOpenAI reports whether the server is OpenAI's own. Its reasoning models reject max_tokens, instead of which they
+// need max_completion_tokens; many other servers know only max_tokens.
 func (m *Model) isOpenAI() bool {
 	host, _ := m.Server()
 	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com")

@@ -21,7 +21,7 @@ type response struct {
 	items      []*outputItem
 	incomplete string // why the response is incomplete; empty if it is not
 	lastText   bool   // the last yielded chunk is text
-	lines      int    // in pending
+	lines      int    // the number of lines in pending
 }
 
 // maxLines bounds the lines over which the JSON of an event is spread.
@@ -39,8 +39,8 @@ type outputItem struct {
 	thoughts []int                      // for each part of the reasoning how many bytes were yielded
 	call     int                        // of a function_call: index in answer.calls
 	ended    bool
-	raw      json.RawMessage // the item at its end; nil before that
-	matched  bool            // it was found in the complete response
+	raw      json.RawMessage // the JSON of the complete item; nil until the item has ended
+	matched  bool            // the complete response contains the item
 }
 
 // complete reports whether reasoning can be sent back: its encrypted or its plain content is known.
@@ -73,7 +73,7 @@ func (r *response) data(event string, payload []byte) error {
 			return httperror.BadAnswer("an event of the stream does not match the API", payload)
 		case len(r.pending) > maxPending || r.lines > maxLines: // each line costs another attempt to decode
 			return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
-		case len(r.pending) == 0: // the next line may continue it; a blank line makes stream fail
+		case len(r.pending) == 0: // the next line may continue the JSON; at a blank line eventEnd fails
 			r.pending, r.lines = bytes.Clone(payload), 0
 		}
 		return nil
@@ -111,7 +111,7 @@ func errChat() error {
 func (r *response) event(ev *responseEvent, payload []byte) error {
 	switch ev.Type {
 	case "response.output_item.added":
-		r.added(ev)
+		r.itemAdded(ev)
 	case "response.output_item.done":
 		members, copied := itemMembers(ev.Item)
 		item := r.endedItem(ev, members)
@@ -226,6 +226,7 @@ func (r *response) match(members map[string]json.RawMessage, free func(*outputIt
 	return nil
 }
 
+// open appends a new item, to which ev belongs.
 func (r *response) open(ev *responseEvent) *outputItem {
 	item := &outputItem{index: noIndex, id: ev.ItemID, call: -1}
 	if ev.OutputIndex != nil {
@@ -235,8 +236,8 @@ func (r *response) open(ev *responseEvent) *outputItem {
 	return item
 }
 
-// added handles the start of an item. It is a known item only if both the index and the id are the same.
-func (r *response) added(ev *responseEvent) {
+// itemAdded handles the start of an item, which is new unless an item with the same index and id is known.
+func (r *response) itemAdded(ev *responseEvent) {
 	members, _ := itemMembers(ev.Item)
 	ev.ItemID = jsonString(members["id"])
 	var item *outputItem
@@ -326,7 +327,7 @@ func (r *response) text(item *outputItem, n int, kind, s string, whole bool) {
 		return
 	}
 	if item.content[n] < 0 {
-		if r.lastText && len(item.parts) == 0 { // the last text was of another item
+		if r.lastText && len(item.parts) == 0 { // the last text belongs to another item
 			item.parts = append(item.parts, keptPart{Size: len(itemBreak)})
 			r.emit(&model.TextDelta{Text: itemBreak}, true)
 		}

@@ -40,8 +40,8 @@ func (r *response) terminal(body *responseBody) error {
 	return nil
 }
 
-// final handles the items of the complete response. Some servers give them other ids than in the stream: an item
-// with an unknown id is taken for the next unmatched item of its type.
+// final handles the items of the complete response. Some servers give them other ids than in the stream, so an item
+// with an unknown id stands for the next unmatched item of its type.
 func (r *response) final(output []json.RawMessage) {
 	var unknown []map[string]json.RawMessage
 	isFree := func(item *outputItem) bool { return !item.matched }

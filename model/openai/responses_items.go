@@ -118,7 +118,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			}
 		}
 	}
-	left := text.String()
+	left := text.String() // the text that no kept item has used yet
 	for _, k := range kept {
 		switch jsonString(k.Item["type"]) {
 		case "": // keep did not write it
@@ -170,7 +170,7 @@ func textContent(kind, text string) any {
 
 // keep returns the JSON of the items of an answer, or nil if the message alone is enough: without reasoning, items
 // of server tools, phases and refusals. It leaves out what the API would reject later: reasoning without its
-// content, and then also the ids, which are valid only together with it.
+// content, and in that case also all ids, which are valid only together with the reasoning.
 func keep(items []*outputItem) json.RawMessage {
 	var kept []keptItem
 	incomplete := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.complete() })
@@ -191,12 +191,12 @@ func keep(items []*outputItem) json.RawMessage {
 	return data
 }
 
-// keep returns the item without its text, and whether there is anything to keep. noID says that its id must not be sent.
-func (item *outputItem) keep(noID bool) (keptItem, bool) {
+// keep returns the item without its text. ok is false if there is nothing to keep. With noID the item has no id.
+func (item *outputItem) keep(noID bool) (k keptItem, ok bool) {
 	if item.members == nil { // only deltas were received
 		item.members = map[string]json.RawMessage{"type": quote(item.kind)}
 	}
-	k := keptItem{Item: item.members}
+	k = keptItem{Item: item.members}
 	prefix := ""
 	switch item.kind {
 	case "":

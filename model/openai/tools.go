@@ -17,7 +17,8 @@ type toolList struct {
 	own  map[string]string       // the tools' own names, by their names on the wire
 	last atomic.Pointer[opening] // the opening of the last request with these tools
 
-	// For a request in whose course tools were added. Then own has only the names of the added ones.
+	// For a conversation in which tools were added: the list at its start, and the changes. own then has only the names
+	// of added tools.
 	head    *toolList
 	changes []*model.ToolChange
 }
