@@ -19,12 +19,12 @@ type Cost struct {
 // How far a cost may be from its budget. An operation that has become much cheaper fails
 // too, so that the budget is lowered.
 const (
-	most  = 1.15
-	least = 0.6
-	slack = 2 // allocations of each run of op, for what pools lose to the garbage collector
+	maxFactor     = 1.15
+	minFactor     = 0.6
+	maxRaceFactor = 3 // with the race detector
 
-	slackBytes    = 256
-	mostUnderRace = 3
+	slackAllocs = 2 // of each run of op, for what pools lose to the garbage collector
+	slackBytes  = 256
 )
 
 const (
@@ -40,7 +40,7 @@ func Hold(t testing.TB, want Cost, n int, op func()) {
 	if race {
 		tries, repeats = 3, 2 // slow, with a wide limit, and pools drop items at random
 	}
-	for range 3 { // initialise what is allocated once
+	for range 3 { // so that what is allocated only once does not count
 		op()
 	}
 	var got Cost
@@ -52,10 +52,10 @@ func Hold(t testing.TB, want Cost, n int, op func()) {
 		got = Cost{min(got.Allocs, c.Allocs), min(got.Bytes, c.Bytes)}
 	}
 	t.Logf("%.4g allocations, %.5g bytes", got.Allocs, got.Bytes)
-	extra, extraBytes := slack/float64(n), slackBytes/float64(n)
-	high, low := most, least
+	extra, extraBytes := slackAllocs/float64(n), slackBytes/float64(n)
+	high, low := maxFactor, minFactor
 	if race {
-		high, low = mostUnderRace, 0
+		high, low = maxRaceFactor, 0
 	}
 	if got.Allocs > want.Allocs*high+extra || got.Bytes > want.Bytes*high+extraBytes {
 		t.Errorf("%.4g allocations and %.5g bytes; the budget is %v and %v", got.Allocs, got.Bytes, want.Allocs, want.Bytes)

@@ -85,7 +85,7 @@ func (begin Begin) Watch(agentName string, answers bool) agent.Middleware {
 	return agent.Middleware{
 		Run: func(next agent.RunFunc) agent.RunFunc { return begin.run(agentName, next) },
 		Model: func(next model.Model) model.Model {
-			return &watched{next, begin, answers}
+			return &observedModel{next, begin, answers}
 		},
 		Tool: begin.tool,
 	}
@@ -105,7 +105,7 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			op := &Op{Name: OpAgent, Target: name}
-			calls := map[string]*event.ToolCall{} // not started yet
+			calls := map[string]*event.ToolCall{} // the calls that have not started, by id
 			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
 			defer func() { end() }()
 			for ev, err := range next(ctx, st, inputs...) {
@@ -142,16 +142,16 @@ func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.Too
 	end()
 }
 
-// A watched model observes each attempt of its calls, since retries wrap the models that middleware returns.
-type watched struct {
+// An observedModel observes each attempt of a model call separately, since an agent retries around its middleware.
+type observedModel struct {
 	model.Model
 	begin   Begin
 	answers bool
 }
 
-func (m *watched) Unwrap() model.Model { return m.Model }
+func (m *observedModel) Unwrap() model.Model { return m.Model }
 
-func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+func (m *observedModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		op := &Op{Name: OpChat, Request: req, Session: session(ctx)}
 		if n, ok := model.As[model.Named](m.Model); ok {
@@ -182,9 +182,9 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 			return
 		}
 		op.Answer, _, _ = model.Collect(func(collect func(model.Chunk, error) bool) {
-			more := true // the collector stops at the finish
+			collecting := true // until Collect has its result; the consumer may continue
 			chunks(func(ch model.Chunk, err error) bool {
-				more = more && collect(ch, err)
+				collecting = collecting && collect(ch, err)
 				return yield(ch, err)
 			})
 		})

@@ -19,28 +19,28 @@ func (v validator) conversation(raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("messages: %w", err)
 	}
-	var open []string // calls without a result yet
+	var unanswered []string // the ids of calls without a result
 	for i, item := range list {
 		o, err := wiretest.DecodeObject(item)
 		if err != nil {
 			return fmt.Errorf("messages[%d] %w", i, err)
 		}
-		if open, err = v.message(o, open); err != nil {
+		if unanswered, err = v.message(o, unanswered); err != nil {
 			return fmt.Errorf("messages[%d]: %w", i, err)
 		}
 	}
-	if len(open) > 0 {
-		return fmt.Errorf("the last message has tool calls without a result: %v", open)
+	if len(unanswered) > 0 {
+		return fmt.Errorf("the last message has tool calls without a result: %v", unanswered)
 	}
 	return nil
 }
 
-// message checks one message. Open are the calls whose results must follow; it returns
-// those that are still open after the message.
-func (v validator) message(o map[string]json.RawMessage, open []string) ([]string, error) {
+// message checks one message. unanswered are the ids of the calls whose results must follow. It returns the ids that are
+// unanswered after the message.
+func (v validator) message(o map[string]json.RawMessage, unanswered []string) ([]string, error) {
 	role, _ := wiretest.DecodeString(o["role"])
-	if len(open) > 0 && role != "tool" {
-		return nil, fmt.Errorf("a %s message where the result of call %q must follow; send the result first", role, open[0])
+	if len(unanswered) > 0 && role != "tool" {
+		return nil, fmt.Errorf("a %s message where the result of call %q must follow; send the result first", role, unanswered[0])
 	}
 	switch role {
 	case "system", "developer":
@@ -54,10 +54,10 @@ func (v validator) message(o map[string]json.RawMessage, open []string) ([]strin
 			return nil, err
 		}
 		id, _ := wiretest.DecodeString(o["tool_call_id"])
-		if len(open) == 0 || open[0] != id {
-			return nil, fmt.Errorf("tool_call_id %q: the calls without a result are %q, in this order", id, open)
+		if len(unanswered) == 0 || unanswered[0] != id {
+			return nil, fmt.Errorf("tool_call_id %q: the calls without a result are %q, in this order", id, unanswered)
 		}
-		return open[1:], nil
+		return unanswered[1:], nil
 	}
 	return nil, fmt.Errorf("role is %s; want system, developer, user, assistant or tool", o["role"])
 }
@@ -177,20 +177,20 @@ func (v validator) part(raw json.RawMessage, kinds []string) error {
 	if !slices.Contains(kinds, p.Type) {
 		return fmt.Errorf("type %q is not among %q", p.Type, kinds)
 	}
-	ok := true
+	valid := true
 	switch p.Type {
 	case "text":
-		ok = strings.TrimSpace(p.Text) != ""
+		valid = strings.TrimSpace(p.Text) != ""
 	case "image_url":
 		u := p.ImageURL.URL
-		ok = strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") ||
+		valid = strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") ||
 			(strings.HasPrefix(u, "data:image/") && strings.Contains(u, ";base64,"))
 	case "input_audio":
-		ok = p.Audio.Data != "" && (p.Audio.Format == "wav" || p.Audio.Format == "mp3")
+		valid = p.Audio.Data != "" && (p.Audio.Format == "wav" || p.Audio.Format == "mp3")
 	case "file":
-		ok = p.File.Name != "" && strings.HasPrefix(p.File.Data, "data:")
+		valid = p.File.Name != "" && strings.HasPrefix(p.File.Data, "data:")
 	}
-	if !ok {
+	if !valid {
 		return fmt.Errorf("the %s part is not valid: %.80s", p.Type, raw)
 	}
 	return nil

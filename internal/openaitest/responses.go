@@ -24,15 +24,15 @@ type outputItem struct {
 	deltas []object
 }
 
-// output returns the items of a turn: reasoning, text, calls. The number of the response is part of
-// their ids, after an r if it has reasoning, so that the validator can check that they stay together.
+// output returns the items of a turn: reasoning, text, calls. Their ids contain the number of the response, after an r if
+// the response has reasoning, so that the validator can check that a later request has all of them.
 func (t Turn) output(req *Request) (items []outputItem) {
 	response := fmt.Sprint(req.number)
-	add := func(kind, text string, more, complete, begun object) {
+	add := func(kind, text string, deltaMembers, complete, begun object) {
 		var deltas []object
 		for _, s := range wiretest.Pieces(text) {
 			d := object{"type": "response." + kind + ".delta", "output_index": len(items), "item_id": complete["id"], "delta": s}
-			maps.Copy(d, more)
+			maps.Copy(d, deltaMembers)
 			deltas = append(deltas, d)
 		}
 		items = append(items, outputItem{complete, begun, deltas})
@@ -112,13 +112,13 @@ func (t Turn) responseEvents(req *Request) (out []string) {
 	for i := sequential; i < len(items); i++ {
 		end(i)
 	}
-	status := t.ending()
+	status := t.finalStatus()
 	emit(object{"type": "response." + status, "response": t.response(req, status, items)})
 	return out
 }
 
-// ending returns the status of the complete response.
-func (t Turn) ending() string {
+// finalStatus returns the status of the complete response.
+func (t Turn) finalStatus() string {
 	if t.finish == "length" || t.finish == "content_filter" {
 		return "incomplete"
 	}

@@ -22,14 +22,14 @@ var responsesMembers = strings.Fields(`background context_management conversatio
 
 // ValidateResponses checks the body of a Responses API request by the rules of OpenAI's API reference and of
 // its server: calls and outputs match, reasoning is complete and followed by an item, and ids have the prefix
-// of their kind. Allow has members that are accepted in addition to the API's.
+// of their kind. allow names members that are accepted in addition to the API's.
 func ValidateResponses(body []byte, allow ...string) error {
 	o, err := wiretest.DecodeObject(body)
 	if err != nil {
 		return fmt.Errorf("the body %w", err)
 	}
 	v := validator{allow: allow, ids: map[string]bool{}, responses: true}
-	c := &checks{v.known("request", o, responsesMembers...)}
+	c := &checkErrors{v.known("request", o, responsesMembers...)}
 	c.common(o)
 	var n int
 	c.check(o["max_output_tokens"] == nil || json.Unmarshal(o["max_output_tokens"], &n) == nil && n >= 16,
@@ -53,7 +53,7 @@ func (v validator) responseTools(raw json.RawMessage) (names []string, err error
 		if err != nil {
 			return nil, fmt.Errorf("tools[%d] %w", i, err)
 		}
-		if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" { // one of the server's own
+		if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" { // a tool that the server runs
 			continue
 		}
 		name, _ := wiretest.DecodeString(o["name"])
@@ -95,7 +95,7 @@ func (v validator) responseText(raw json.RawMessage) error {
 	return text.Format.check("text.format")
 }
 
-// inputState is the state after the previous items.
+// inputState is what the checks of an item need to know of the previous items.
 type inputState struct {
 	calls     []string        // the ids of calls without an output, in order
 	reasoning map[string]bool // the ids of reasoning
@@ -103,7 +103,7 @@ type inputState struct {
 	lastID    string
 	listed    []string          // the names in the list of tools
 	added     []string          // the names in items of additional tools
-	spaces    map[string]string // namespaces of the calls, by name
+	spaces    map[string]string // the namespace of the calls of each tool
 }
 
 // input checks the items of the input. listed are the names in the list of tools.

@@ -55,7 +55,7 @@ func Raw(contentType, body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", contentType)
 }
 
-// Status answers with a status and a verbatim body. Header has names and values of headers in turn.
+// Status answers with a status and a verbatim body. header is a name, its value, the next name, and so on.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
 	t.plan.Answer = wiretest.Raw(status, body, header...)
@@ -136,7 +136,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 			a.Parts = strings.SplitAfter(a.Parts[0], "\n\n")
 		}
 	case req.responses && !req.Stream:
-		a.Parts = []string{wiretest.Marshal(t.response(req, t.ending(), t.output(req)))}
+		a.Parts = []string{wiretest.Marshal(t.response(req, t.finalStatus(), t.output(req)))}
 	case req.responses:
 		streamed(t.responseEvents(req))
 	case req.Stream:
@@ -197,8 +197,8 @@ func (t Turn) callDeltas() []object {
 
 // interleaved returns the first item of each list, then the second of each, and so on.
 func interleaved(lists [][]object) (out []object) {
-	for i, before := 0, -1; len(out) > before; i++ {
-		before = len(out)
+	for i, previous := 0, -1; len(out) > previous; i++ { // until no list has an item i
+		previous = len(out)
 		for _, list := range lists {
 			if i < len(list) {
 				out = append(out, list[i])

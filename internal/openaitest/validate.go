@@ -14,7 +14,7 @@ import (
 
 // Validate checks the body of a chat completions request by the rules of OpenAI's API reference and of the
 // strictest compatible servers: content is never empty, call ids are unique in the whole conversation, and results
-// are in the order of the calls. Allow has members that are accepted in addition to OpenAI's.
+// are in the order of the calls. allow names members that are accepted in addition to OpenAI's.
 func Validate(body []byte, allow ...string) error {
 	top, err := wiretest.DecodeObject(body)
 	if err != nil {
@@ -51,7 +51,7 @@ func (v validator) known(where string, o map[string]json.RawMessage, members ...
 
 // request checks everything except the messages, and returns all errors.
 func (v validator) request(o map[string]json.RawMessage) error {
-	c := &checks{v.known("request", o, requestMembers...)}
+	c := &checkErrors{v.known("request", o, requestMembers...)}
 	c.common(o)
 	check := c.check
 	check(o["stream_options"] == nil || string(o["stream"]) == "true", "stream_options without stream")
@@ -64,17 +64,18 @@ func (v validator) request(o map[string]json.RawMessage) error {
 	return errors.Join(append(*c, err, v.toolChoice(o["tool_choice"], names), v.responseFormat(o["response_format"]))...)
 }
 
-// checks are the errors of a request.
-type checks []error
+// checkErrors are the errors of a request.
+type checkErrors []error
 
-func (c *checks) check(ok bool, format string, args ...any) {
+// check adds an error unless ok is true.
+func (c *checkErrors) check(ok bool, format string, args ...any) {
 	if !ok {
 		*c = append(*c, fmt.Errorf(format, args...))
 	}
 }
 
 // common checks members that are the same in both APIs.
-func (c *checks) common(o map[string]json.RawMessage) {
+func (c *checkErrors) common(o map[string]json.RawMessage) {
 	name, err := wiretest.DecodeString(o["model"])
 	c.check(err == nil && name != "", "model is not a name: %s", o["model"])
 	for _, name := range []string{"stream", "store", "parallel_tool_calls"} {
@@ -212,7 +213,7 @@ func (f *outputFormat) check(where string) error {
 	case f.Type == "text", f.Type == "json_object":
 		return nil
 	case f.Type != "json_schema":
-		return fmt.Errorf("%s: type is %q", where, f.Type)
+		return fmt.Errorf("%s: type is %q; want text, json_object or json_schema", where, f.Type)
 	case !nameRule.MatchString(f.Name):
 		return fmt.Errorf("%s: name %q does not match %s", where, f.Name, nameRule)
 	case f.Strict:

@@ -13,10 +13,10 @@ import (
 
 // A Plan is the part of a turn that is the same for every vendor. R is the type of requests, T of turns.
 type Plan[R, T any] struct {
-	Answer Answer // with Status 0 if the turn renders it
-	Always bool   // for all further requests
-	Func   func(*R) T
-	Checks []func(*R) error
+	Answer Answer           // with Status 0 if the turn renders its own answer
+	Always bool             // the turn answers all further requests
+	Func   func(*R) T       // makes the turn from the request; nil for a fixed turn
+	Checks []func(*R) error // an error fails the request
 }
 
 // A Server is a fake server, which answers requests with turns. It is safe for concurrent use.
@@ -73,7 +73,7 @@ func (s *Server[R, T]) Faults() []error {
 	return slices.Clone(s.faults)
 }
 
-// Remaining returns the number of unused turns, not counting one of Always.
+// Remaining returns the number of unused turns, not counting a turn with Always.
 func (s *Server[R, T]) Remaining() (n int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

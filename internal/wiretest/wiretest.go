@@ -25,7 +25,7 @@ type Answer struct {
 	Pause  time.Duration // between the parts
 }
 
-// Raw returns an answer with a verbatim body. Header has names and values of headers in turn.
+// Raw returns an answer with a verbatim body. header is a name, its value, the next name, and so on.
 func Raw(status int, body string, header ...string) Answer {
 	a := Answer{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Parts: []string{body}, Cut: -1}
 	for i := 0; i+1 < len(header); i += 2 {

@@ -24,7 +24,7 @@ func newPrefix() *prefix { return &prefix{sha256.New()} }
 
 func (p *prefix) add(where string, raw json.RawMessage) {
 	var v any
-	_ = json.Unmarshal(raw, &v) // it was decoded before
+	_ = json.Unmarshal(raw, &v) // the validator has decoded raw before
 	if o, ok := v.(map[string]any); ok {
 		delete(o, "cache_control")
 	}
@@ -317,18 +317,18 @@ func file(where, kind string, o map[string]json.RawMessage) error {
 	return nil
 }
 
-// results checks that each call of the message before has its result at the start of a message, and each result its call.
+// results checks that message i begins with a result for each call of the previous message, and has no other results.
 func results(i int, messages []wireMessage) error {
-	var open []string
+	var unanswered []string // the ids of calls without a result
 	if i > 0 && messages[i-1].role == "assistant" {
 		for _, raw := range messages[i-1].blocks {
 			var b struct{ Type, ID string }
 			if json.Unmarshal(raw, &b) == nil && b.Type == "tool_use" {
-				open = append(open, b.ID)
+				unanswered = append(unanswered, b.ID)
 			}
 		}
 	}
-	begun := false // a block other than a result was seen
+	resultsEnded := false // a block other than a result was seen
 	for n, raw := range messages[i].blocks {
 		var b struct {
 			Type string
@@ -336,23 +336,23 @@ func results(i int, messages []wireMessage) error {
 		}
 		_ = json.Unmarshal(raw, &b)
 		if b.Type != "tool_result" {
-			begun = true
+			resultsEnded = true
 			continue
 		}
-		at := slices.Index(open, b.ID)
-		if at < 0 || begun {
+		at := slices.Index(unanswered, b.ID)
+		if at < 0 || resultsEnded {
 			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. Each `tool_result` block must have a corresponding `tool_use` block in the previous message", i, n, b.ID)
 		}
-		open = slices.Delete(open, at, at+1)
+		unanswered = slices.Delete(unanswered, at, at+1)
 	}
-	if len(open) > 0 {
-		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message", i-1, strings.Join(open, ", "))
+	if len(unanswered) > 0 {
+		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message", i-1, strings.Join(unanswered, ", "))
 	}
 	return nil
 }
 
-// finalThinking checks, if thinking has a budget, that thinking precedes the calls whose results the request ends
-// with.
+// finalThinking checks, if thinking has a budget and the request ends with results, that the message with their calls
+// begins with thinking.
 func (v *validator) finalThinking(messages []wireMessage) error {
 	n := len(messages)
 	if messages[n-1].role == "system" {

@@ -31,8 +31,8 @@ type Server struct {
 	key  string // required of clients; empty accepts any
 }
 
-// A Request is a request of a client, decoded and as received. It must not be changed. Of
-// an invalid one only Header and Body are set.
+// A Request is a request of a client, decoded and as received. It must not be changed. If the
+// request is invalid, only Header and Body are set.
 type Request struct {
 	Header   http.Header
 	Body     json.RawMessage
@@ -44,7 +44,7 @@ type Request struct {
 
 	number   int    // of the request, from 1
 	prefix   string // identifies everything before the answer, for signatures
-	thoughts int    // number of thinking blocks in the paused answer that it continues
+	thoughts int    // number of thinking blocks in the paused answer that the request continues
 }
 
 // A Message is a message of a request. A content that is a string is one block.

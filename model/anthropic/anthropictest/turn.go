@@ -49,7 +49,7 @@ func Raw(body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", "text/event-stream")
 }
 
-// Status answers with the given status and body. header has names and values in turn.
+// Status answers with the given status and body. header is a name, its value, the next name, and so on.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
 	t.plan.Answer = wiretest.Raw(status, body, header...)
@@ -70,9 +70,7 @@ func RateLimit(retryAfter string) Turn {
 func Overloaded() Turn { return failed(529, "overloaded_error", "Overloaded") }
 
 // Broken answers with status 500.
-func Broken() Turn {
-	return failed(http.StatusInternalServerError, "api_error", "Internal server error")
-}
+func Broken() Turn { return failed(http.StatusInternalServerError, "api_error", "Internal server error") }
 
 // Hang answers with nothing, not even a header, until the client disconnects.
 func Hang() Turn {
@@ -150,7 +148,7 @@ func (t Turn) Expect(checks ...func(*Request) error) Turn {
 	return t
 }
 
-// answer writes the turn, until its end, or until the client or the server closes.
+// answer writes the turn, until it ends or the client or the server closes the connection.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
 	a := t.plan.Answer
 	isRaw := a.Status != 0
@@ -204,12 +202,12 @@ func (t Turn) events(req *Request) (out []string) {
 			out = append(out, "event: ping\ndata: {\"type\": \"ping\"}\n\n")
 		}
 	}
-	begun := t.message(req, []object{})
-	begun["stop_reason"] = nil
-	begun["usage"] = object{"input_tokens": t.usage.Input, "cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite, "output_tokens": 1}
-	emit(object{"type": "message_start", "message": begun})
+	start := t.message(req, []object{})
+	start["stop_reason"] = nil
+	start["usage"] = object{"input_tokens": t.usage.Input, "cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite, "output_tokens": 1}
+	emit(object{"type": "message_start", "message": start})
 	for i, b := range t.content(req) {
-		begin, deltas := stream(b)
+		begin, deltas := splitBlock(b)
 		emit(object{"type": "content_block_start", "index": i, "content_block": begin})
 		for _, d := range deltas {
 			emit(object{"type": "content_block_delta", "index": i, "delta": d})
@@ -222,8 +220,8 @@ func (t Turn) events(req *Request) (out []string) {
 	return out
 }
 
-// stream returns a block as it begins, and the deltas that complete it.
-func stream(b object) (begin object, deltas []object) {
+// splitBlock returns the beginning of a block, and the deltas that complete it.
+func splitBlock(b object) (begin object, deltas []object) {
 	switch b["type"] {
 	case "text":
 		begin = object{"type": "text", "text": ""}
@@ -257,7 +255,7 @@ func stream(b object) (begin object, deltas []object) {
 	return begin, deltas
 }
 
-// message renders the answer as a whole.
+// message renders an answer that is not streamed, with the given content.
 func (t Turn) message(req *Request, content []object) object {
 	for _, b := range content {
 		if text, ok := b["input"].(string); ok && b["type"] == "tool_use" {

@@ -15,7 +15,7 @@ import (
 // Validate checks the body of a request by the rules of the API reference, "Create a Message", and the refusals of
 // the server. The errors have the server's texts where they are known. It is stricter in two ways: it refuses
 // consecutive messages of one role, which the server joins, and thinking of another model, which the server drops.
-// Betas are the values of the header anthropic-beta.
+// betas are the values of the header anthropic-beta.
 func Validate(body []byte, betas ...string) error {
 	_, _, err := validate(body, betas)
 	return err
@@ -29,10 +29,10 @@ type validator struct {
 	thinking thinkingConfig
 	model    string
 	ids      map[string]bool // ids of all calls
-	seen     *prefix
-	caches   []string // the times to live of the cache breakpoints, in order
-	paused   string   // identifies everything before the paused answer that the request continues; empty if there is none
-	thoughts int      // number of thinking blocks in the paused answer
+	seen     *prefix         // of everything checked so far
+	caches   []string        // the times to live of the cache breakpoints, in order
+	paused   string          // identifies everything before the paused answer that the request continues; empty if there is none
+	thoughts int             // number of thinking blocks in the paused answer
 }
 
 // validate checks a request. The prefix identifies everything before the answer. If the request continues a paused
