@@ -70,7 +70,9 @@ func RateLimit(retryAfter string) Turn {
 func Overloaded() Turn { return failed(529, "overloaded_error", "Overloaded") }
 
 // Broken answers with status 500.
-func Broken() Turn { return failed(http.StatusInternalServerError, "api_error", "Internal server error") }
+func Broken() Turn {
+	return failed(http.StatusInternalServerError, "api_error", "Internal server error")
+}
 
 // Hang answers with nothing, not even a header, until the client disconnects.
 func Hang() Turn {
