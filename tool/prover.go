@@ -103,7 +103,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 		} else {
 			p.max = f
 		}
-		return v.kind == numberValue && err == nil
+		return v.kind == numberValue && err == nil && len(v.raw) <= exactDigits && !bytes.ContainsAny(v.raw, "eE")
 	case "minLength", "minItems", "maxLength", "maxItems":
 		return p.setLength(s, name, v)
 	}
@@ -348,6 +348,9 @@ func (c *cursor) str() (s []byte, plain bool) {
 	return nil, false
 }
 
+// exactDigits is how many digits a number may have so that another number of as many digits is another float64.
+const exactDigits = 15
+
 // number reads a number without an exponent. One of up to 300 characters fits into a
 // float64, which checkNumber requires.
 func (p *prover) number(c *cursor) bool {
@@ -375,11 +378,9 @@ func (p *prover) number(c *cursor) bool {
 		return true
 	}
 	f, err := strconv.ParseFloat(string(c.s[start:c.i]), 64)
-	// Rounding keeps the order, but may make unequal numbers equal. Integers of up to 15
-	// digits are not rounded; a bound that is one is not either.
-	exact := isInteger && c.i-start <= 15
-	return err == nil && (f > p.min || f == p.min && exact && p.min == math.Trunc(p.min)) &&
-		(f < p.max || f == p.max && exact && p.max == math.Trunc(p.max))
+	// Rounding keeps the order, but may make a longer number equal to a bound.
+	exact := c.i-start <= exactDigits
+	return err == nil && (f > p.min || f == p.min && exact) && (f < p.max || f == p.max && exact)
 }
 
 func (c *cursor) digits() int {

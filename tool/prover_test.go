@@ -119,3 +119,17 @@ func TestProverKnowsWhatNewMakes(t *testing.T) {
 		}
 	}
 }
+
+// TestProverOfLongBounds has bounds that become 3 or 0 as a float64. The validator compares exactly and refuses the number.
+func TestProverOfLongBounds(t *testing.T) {
+	for bound, number := range map[string]string{
+		`"minimum":3.00000000000000000001`: "3",
+		`"maximum":2.99999999999999999999`: "3",
+		`"minimum":1e-400`:                 "0",
+	} {
+		v := newValidator(json.RawMessage(`{"type":"object","properties":{"n":{"type":"number",` + bound + `}}}`))
+		if text := `{"n":` + number + `}`; v.prover != nil && v.prover.proves([]byte(text)) {
+			t.Errorf("%s: %s was proved and is not valid", bound, text)
+		}
+	}
+}
