@@ -9,12 +9,11 @@ import (
 
 // Args are the arguments of a call, ready to be judged and run.
 type Args struct {
-	// JSON is an object that is valid against the tool's schema. If nothing was repaired
-	// it shares the memory of the model's text and must not be changed.
+	// JSON is an object that fits the tool's schema. If nothing was repaired, JSON shares the memory of the model's text
+	// and must not be changed.
 	JSON json.RawMessage
 
-	// Repaired lists the repairs of what the model sent, a phrase each; empty when there were none. JSON that
-	// fits the schema is never changed.
+	// Repaired lists the repairs of what the model sent, a phrase each. JSON that fits the schema is never changed.
 	Repaired []string
 }
 
@@ -23,8 +22,8 @@ type Args struct {
 type ArgumentError struct {
 	Text string
 
-	// Truncated says that the arguments were cut off, usually by the limit of
-	// output tokens. They are never run: what is left of them may look right.
+	// Truncated says that the arguments were cut off, usually by the limit of output tokens. The call is never run: what
+	// is left of its arguments may look right.
 	Truncated bool
 }
 
@@ -33,8 +32,8 @@ func (e *ArgumentError) Error() string { return e.Text }
 // Arguments returns valid arguments for t from what a model sent: repaired if that is safe, and checked against
 // the schema. The error is an [*ArgumentError]. Empty input is the empty object. It is safe for concurrent use.
 //
-// The schema may be untrusted. It is compiled once, however often its tool is listed; nothing is loaded for it,
-// and keywords that Go cannot check are ignored.
+// The schema may be untrusted. It is compiled once, however often its tool is listed; references to files and URLs are
+// not loaded, and keywords that Go cannot check are ignored.
 func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	info := t.Info()
 	return validators.get(info.Input).arguments(info.Name, raw)
@@ -82,14 +81,14 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	return Args{JSON: parsed.appendJSON(nil), Repaired: c.notes}, nil
 }
 
-// read parses what the model sent. The notes list the repairs that were needed, and are nil if it was JSON. The
-// error is an [*ArgumentError].
+// read parses what the model sent. The notes list the repairs, and are nil if raw was JSON. The error is an
+// [*ArgumentError].
 func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes []string, err error) {
 	parsed, err = parseValue(raw)
 	if err == nil {
 		return parsed, nil, nil
 	}
-	if json.Valid(raw) { // a field is given twice, it is too deep, or a number is out of range
+	if json.Valid(raw) { // it has a field twice, is nested too deep or has a number out of range
 		return nil, nil, refuse("The arguments of %s cannot be used: %v. Correct that and call it again.", name, err)
 	}
 	fixed, r, repairErr := repair(raw)
@@ -111,7 +110,7 @@ func refuse(format string, a ...any) *ArgumentError {
 	return &ArgumentError{Text: fmt.Sprintf(format, a...)}
 }
 
-// advice shows an example of valid arguments: what was sent was so far off that naming single fields would not help.
+// advice shows an example of valid arguments, for arguments so wrong that naming single fields would not help.
 func (v *validator) advice() string {
 	if e := v.requiredExample(); e != "" {
 		return " A valid example: " + e

@@ -32,9 +32,9 @@ var capabilities = []capability{
 }
 
 // CheckCapabilities returns an error if t, or a tool inside it, has a method with the name of a capability's but
-// another signature, or has it on the pointer only: it would never be called. It also returns an error for a
+// another signature, or has the method on the pointer only: it would never be called. It also returns an error for a
 // tool that embeds a Tool with a [Judge] and has neither an Unwrap method nor a Judge: its calls would not be
-// judged. It does not check a tool in a named field: a wrapper with such a field must have Unwrap.
+// judged. A tool in a named field is not checked: a wrapper with such a field must have Unwrap.
 // [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
 	outer := t
@@ -54,7 +54,7 @@ func CheckCapabilities(t Tool) error {
 	return fmt.Errorf("%T unwraps to more than %d tools; its Unwrap must return the tool inside it, not itself", outer, maxWraps)
 }
 
-// checkHidden checks a tool without Unwrap for a judge in what it embeds.
+// checkHidden returns an error if t, which has no Unwrap, hides the Judge of a tool that it embeds.
 func checkHidden(t Tool, depth int) error {
 	if depth > maxWraps {
 		return fmt.Errorf("%T embeds itself", t)
@@ -64,7 +64,7 @@ func checkHidden(t Tool, depth int) error {
 	}
 	if inner := embedded(reflect.ValueOf(t)); inner != nil {
 		if _, judged := As[Judge](inner); judged || checkHidden(inner, depth+1) != nil {
-			return fmt.Errorf("%T hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool that returns that one", t)
+			return fmt.Errorf("%T hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool that returns the embedded tool", t)
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func checkMethods(t reflect.Type) error {
 	return err
 }
 
-// checkMethod checks the method of t that has the name of the one of c.
+// checkMethod returns an error if t has the capability's method, but not so that [As] finds it.
 func checkMethod(t reflect.Type, c capability) error {
 	want, _ := c.method(c.iface)
 	have, ok := c.method(t)

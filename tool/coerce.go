@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // A coercer changes values of the wrong type to what was obviously meant, according to the schema: "3" to 3, a
@@ -24,7 +26,8 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// root returns the object of arguments: v itself, or one inside a string or a list, or an object whose only field is v.
+// root returns the object of arguments: v itself, the object inside the string or list v, or an object whose only field
+// is v.
 func (c *coercer) root(v *value) *value {
 	for range 3 { // it may be encoded several times
 		if v.kind != stringValue {
@@ -107,7 +110,7 @@ func (c *coercer) value(v, schema *value, path string, depth int) *value {
 			}
 		}
 	case stringValue:
-		return c.choice(v, schema, path)
+		return c.fixCase(v, schema, path)
 	}
 	return v
 }
@@ -122,7 +125,7 @@ func allows(types []string, v *value) bool {
 	return false
 }
 
-// object coerces the fields, and drops optional ones that are null and may not be: models often fill in all
+// object coerces the fields, and drops optional fields whose null the schema does not allow: models often fill in all
 // fields, and in strict mode they must.
 func (c *coercer) object(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
@@ -147,9 +150,9 @@ func (c *coercer) object(v, schema *value, path string, depth int) {
 // joinPath returns the path of a field. The name comes from the model and may be long.
 func joinPath(path, name string) string {
 	if path == "" {
-		return clip(name, maxFound)
+		return visible.Cut(name, maxFound, "…")
 	}
-	return path + "." + clip(name, maxFound)
+	return path + "." + visible.Cut(name, maxFound, "…")
 }
 
 // requires reports whether a schema requires the field.
@@ -163,7 +166,7 @@ func (v *validator) requires(schema *value, name string) bool {
 }
 
 // convert returns v in the first of the types that it can be converted to, or nil. If the schema lists the values,
-// the result must be one of them, perhaps in another case, which choice corrects.
+// the result must be one of them; fixCase corrects upper and lower case later.
 func (c *coercer) convert(v, schema *value, types []string, path string) *value {
 	enum := c.v.resolve(schema).get("enum")
 	for _, t := range types {
@@ -217,29 +220,29 @@ func convertTo(v *value, t string) *value {
 	return nil
 }
 
-// choice corrects the case of an enum's value. If two values differ only in their case it returns v: it is unclear
-// which was meant.
-func (c *coercer) choice(v, schema *value, path string) *value {
-	enum := c.v.choices(schema, 0)
+// fixCase returns the value of the schema's enum that differs from v only in upper and lower case. If there are two, it
+// returns v: it is unclear which was meant.
+func (c *coercer) fixCase(v, schema *value, path string) *value {
+	enum := c.v.textEnum(schema, 0)
 	if enum == nil {
 		return v
 	}
-	var same *value
+	var meant *value
 	for _, e := range enum.items {
 		switch {
 		case e.kind != stringValue:
 		case e.text() == v.text():
 			return v
 		case strings.EqualFold(e.text(), strings.TrimSpace(v.text())):
-			if same != nil {
+			if meant != nil {
 				return v
 			}
-			same = e
+			meant = e
 		}
 	}
-	if same == nil {
+	if meant == nil {
 		return v
 	}
-	c.note(path, "%s taken as %s", clip(string(v.raw), maxFound), clip(string(same.raw), maxFound))
-	return same
+	c.note(path, "%s taken as %s", visible.Cut(string(v.raw), maxFound, "…"), visible.Cut(string(meant.raw), maxFound, "…"))
+	return meant
 }

@@ -20,8 +20,8 @@ type blockKey struct {
 	forUser bool
 }
 
-// An openBlock is one that later chunks may extend. Its text is in a builder, as appending
-// many small pieces to a string is quadratic.
+// An openBlock is a block that later chunks may extend. Its text is in a builder, as appending many small pieces to a
+// string is quadratic.
 type openBlock struct {
 	text *message.Text
 	grow strings.Builder
@@ -52,18 +52,18 @@ func (c *Collector) Add(ch Chunk) {
 	if ch.Block == nil {
 		return
 	}
-	to := &c.res.Blocks
+	blocks := &c.res.Blocks
 	if ch.ForUser {
-		to = &c.res.ForUser
+		blocks = &c.res.ForUser
 	}
 	key := blockKey{ch.Block.BlockID(), ch.ForUser}
 	if key.id == "" || !c.open[key].extend(ch.Block) {
-		*to = append(*to, c.start(key, ch.Block))
+		*blocks = append(*blocks, c.start(key, ch.Block))
 	}
 }
 
-// extend appends b, and reports whether it could: b must be of the same kind, and data
-// must be given as bytes on both sides. It may be called on nil.
+// extend appends b, and reports whether it could: b must be of the same kind, and neither block may be data at a URL. It
+// may be called on nil.
 func (o *openBlock) extend(b message.Block) bool {
 	if o == nil {
 		return false
@@ -83,7 +83,7 @@ func (o *openBlock) extend(b message.Block) bool {
 	return false
 }
 
-// start returns a copy of b, which belongs to the tool. If it has an id, later chunks extend the copy.
+// start returns a copy of b, since b belongs to the tool. If b has an id, later chunks extend the copy.
 func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	var text *message.Text
 	var data *message.Data

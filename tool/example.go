@@ -42,22 +42,22 @@ func (v *validator) requiredExample() string {
 func (v *validator) corrected(args *value, x *explainer) string {
 	e := args.clone()
 	for _, f := range x.found {
-		parent, name := e.parent(f.loc)
 		if !f.drop {
 			continue
 		}
-		meant := parent.child(name)
+		parent, name := e.parent(f.loc)
+		given := parent.child(name)
 		if !parent.replace(name, nil) {
 			return ""
 		}
 		if f.meant != "" && parent.child(f.meant) == nil {
-			parent.replace(f.meant, meant)
+			parent.replace(f.meant, given)
 		}
 	}
-	var replaced []string // the last location; the violations below it come next, and are fixed with it
+	var replaced []string // the last replaced location; violations below it follow in x.found and are fixed with it
 	for _, f := range x.found {
 		parent, name := e.parent(f.loc)
-		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil
+		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil // the missing field was given under another name
 		below := replaced != nil && len(f.loc) > len(replaced) && slices.Equal(f.loc[:len(replaced)], replaced)
 		if f.drop || renamed || below {
 			continue
@@ -76,19 +76,19 @@ func (v *validator) corrected(args *value, x *explainer) string {
 
 // nearestChoice returns the value of the enum that is most similar to the text at loc, or nil.
 func (x *explainer) nearestChoice(loc []string) *value {
-	given, choices := x.args.at(loc), x.v.choices(x.schemaAt(loc), 0)
-	if given == nil || given.kind != stringValue || choices == nil {
+	given, enum := x.args.at(loc), x.v.textEnum(x.schemaAt(loc), 0)
+	if given == nil || given.kind != stringValue || enum == nil {
 		return nil
 	}
 	var names []string
-	for _, c := range choices.items {
+	for _, c := range enum.items {
 		names = append(names, c.text())
 	}
 	similar := near.Names(given.text(), names, 1)
 	if len(similar) == 0 {
 		return nil
 	}
-	return choices.items[slices.Index(names, similar[0])]
+	return enum.items[slices.Index(names, similar[0])]
 }
 
 // exampleText formats arguments as models do, with spaces after commas and colons, or returns
@@ -146,7 +146,7 @@ func (v *validator) build(s *value, depth int) *value {
 	case "array":
 		list := &value{kind: arrayValue}
 		// One item shows what the list is of. Deeper lists stay empty, to keep the example short.
-		if n := s.get("minItems"); n != nil || depth < 3 {
+		if s.get("minItems") != nil || depth < 3 {
 			if item := v.build(v.itemSchema(s), depth+1); item != nil {
 				list.items = append(list.items, item)
 			}

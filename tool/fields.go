@@ -22,7 +22,7 @@ type field struct {
 	omits    bool  // may be left out when encoding
 	optional bool  // may be left out when decoding
 	quoted   bool  // `json:",string"`: the value is encoded inside a string
-	tagged   int   // 1 if the name is from its tag
+	tagged   int   // 1 if the name is from its tag, else 0: dominant sorts by it
 	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
 
@@ -165,8 +165,8 @@ var keywords = map[string]bool{
 	"default": true, "example": true, "enum": true,
 }
 
-// schemaTag rewrites a jsonschema tag for the library: it escapes commas in a description or a pattern, and makes a
-// description of a tag that is prose. An unknown keyword is an error.
+// schemaTag rewrites a jsonschema tag for the library: commas in a description or a pattern are escaped, and a tag that
+// is prose becomes a description. An unknown keyword is an error.
 func schemaTag(tag string) (string, error) {
 	if tag == "" {
 		return "", nil
@@ -174,17 +174,16 @@ func schemaTag(tag string) (string, error) {
 	var parts []string
 	for i, p := range splitUnescaped(tag) {
 		key, _, hasValue := strings.Cut(p, "=")
-		takes, known := keywords[key]
+		takesValue, known := keywords[key]
 		switch {
-		// The form in the library's documentation.
-		case known && takes == hasValue:
+		case known && takesValue == hasValue:
 			parts = append(parts, p)
-		case known && takes:
+		case known && takesValue:
 			return "", fmt.Errorf("jsonschema tag %q: %s needs a value (%s=…)", tag, key, key)
 		// "the number, in metres": no keyword has a space.
 		case i == 0 && !identifier(key) && (hasValue || strings.Contains(p, " ")):
 			return "description=" + strings.Join(splitUnescaped(tag), `\,`), nil
-		// The comma is part of the value before: "description=first, then second".
+		// The comma before p belongs to a value: "description=first, then second".
 		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
 			parts[len(parts)-1] += `\,` + p
 		default:

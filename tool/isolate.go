@@ -35,8 +35,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		go b.run(toolCtx, t, call)
 		abandoned := false
 		defer func() {
-			cancel()         // for a tool that checks its context
-			close(b.stopped) // for one that yields
+			cancel()         // ends a tool that checks its context
+			close(b.stopped) // ends a tool that yields
 			if !abandoned {
 				b.wait()
 			}
@@ -70,9 +70,9 @@ type piece struct {
 	resume bool
 }
 
-// checked returns the piece of a chunk, or an error if its block is nil or of a wrong type,
-// which could make a consumer panic on a goroutine that does not recover.
-func checked(c Chunk, err error) piece {
+// newPiece returns the piece for c and err. A block of a wrong type, or a typed nil, becomes an error: it could make
+// a consumer panic on a goroutine that does not recover.
+func newPiece(c Chunk, err error) piece {
 	ok := false
 	switch b := c.Block.(type) {
 	case nil:
@@ -117,7 +117,7 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 // yield sends a chunk and waits until the consumer asks for more; it returns false when the tool must stop. A tool
 // may call it at any time, even after its end and from another goroutine: it neither blocks forever nor panics.
 func (b *bridge) yield(c Chunk, err error) bool {
-	return b.send(checked(c, err)) && b.send(piece{resume: true})
+	return b.send(newPiece(c, err)) && b.send(piece{resume: true})
 }
 
 // send sends a piece and reports whether the consumer received it.
@@ -132,7 +132,7 @@ func (b *bridge) send(p piece) bool {
 	}
 }
 
-// wait waits up to grace for the end of a cancelled tool, so that one that stops in time has no file or lock open
+// wait waits up to grace for the end of a cancelled tool, so that a tool that stops in time has no file or lock open
 // after the call.
 func (b *bridge) wait() {
 	select {

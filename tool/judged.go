@@ -44,13 +44,12 @@ func withJudgement(original Call, next Handler) Handler {
 	if original.Judgement == nil && original.Judge == nil {
 		return next
 	}
-	judgement, decide := original.Judgement, original.Judge
 	return func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		if call.Judgement == nil {
-			call.Judgement = judgement
+			call.Judgement = original.Judgement
 		}
 		if call.Judge == nil {
-			call.Judge = decide
+			call.Judge = original.Judge
 		}
 		return next(ctx, t, call)
 	}

@@ -51,7 +51,7 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 	}
 	for branch := range s.branches("anyOf", "oneOf") {
 		types := v.typesWithin(branch, depth+1)
-		if types == nil { // this branch allows any
+		if types == nil { // this branch allows all types
 			return nil
 		}
 		for _, t := range types {
@@ -71,9 +71,9 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 	return all
 }
 
-// choices returns the texts that the schema's enum allows, or that of a branch, if only one
-// branch restricts texts; else nil.
-func (v *validator) choices(s *value, depth int) *value {
+// textEnum returns the enum that applies to a text: the schema's own, or that of the only branch of allOf, anyOf or
+// oneOf that a text can fit; else nil.
+func (v *validator) textEnum(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
 		return nil
@@ -98,13 +98,14 @@ func (v *validator) choices(s *value, depth int) *value {
 			}
 		}
 		if found != nil {
-			return v.choices(found, depth+1)
+			return v.textEnum(found, depth+1)
 		}
 	}
 	return nil
 }
 
-// property returns the schema of a field, or nil. That of an unnamed field is in additionalProperties.
+// property returns the schema of a field, or nil. For a field that the schema does not name this is
+// additionalProperties.
 func (v *validator) property(s *value, name string) *value {
 	return v.search(s, 0, func(s *value) *value {
 		if p := s.get("properties").get(name); p != nil {
@@ -127,8 +128,8 @@ func (v *validator) itemSchema(s *value) *value {
 	})
 }
 
-// search applies look to a schema and to those that are combined in it, depth first, and returns the first result.
-// If branches differ, the first one wins, which is good enough for a hint.
+// search applies look to a schema and its branches, depth first, and returns the first result. If branches differ,
+// the first one wins, which is good enough for a hint.
 func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
@@ -145,7 +146,7 @@ func (v *validator) search(s *value, depth int, look func(*value) *value) *value
 	return nil
 }
 
-// branches yields the first schemas in the lists under the keywords of s.
+// branches yields the schemas in the lists under keywords of s, up to maxBranches of each list.
 func (s *value) branches(keywords ...string) iter.Seq[*value] {
 	return func(yield func(*value) bool) {
 		for _, k := range keywords {
@@ -176,7 +177,7 @@ func (v *validator) fieldNames(s *value) []string {
 // resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) to the first schema that is not a
 // reference. It returns nil for references to nothing, to another document or in a circle; $anchor is not supported.
 func (v *validator) resolve(s *value) *value {
-	for range 20 { // a chain of references, or a loop
+	for range 20 { // references may form a loop
 		ref := s.get("$ref")
 		if ref == nil || ref.kind != stringValue {
 			return s

@@ -27,10 +27,10 @@ var (
 //	func(context.Context, In) iter.Seq2[Chunk, error]
 //
 // with In a struct. A tool has the name of its method in snake case, and the description of package
-// [github.com/kitbag-go/kitbag/tool/docs]. The tools are sorted by the methods' names. options has the Options by the
-// name of the method; it may be nil.
+// [github.com/kitbag-go/kitbag/tool/docs]. The tools are sorted by the methods' names. options maps names of methods to
+// their Options and may be nil.
 //
-// Methods fails if there is no such method, if one takes a struct but returns something else, if two methods get the
+// Methods fails if no method has that form, if a method has its parameters but other results, if two methods get the
 // same tool name, and where New fails.
 func Methods(v any, options map[string]Options) ([]Tool, error) {
 	rv := reflect.ValueOf(v)
@@ -38,7 +38,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 		return nil, fmt.Errorf("tool.Methods: the value is nil")
 	}
 	var tools []Tool
-	made := map[string]string{} // tool name → method
+	methodOf := map[string]string{} // by the tool's name
 	// reflect sorts methods by name.
 	for i := range rv.NumMethod() {
 		m := rv.Type().Method(i)
@@ -50,25 +50,25 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 			continue
 		}
 		name := snakeCase(m.Name) // not t.Info().Name: Info fixes the description, which may be registered later
-		if other, taken := made[name]; taken {
+		if other, taken := methodOf[name]; taken {
 			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, name)
 		}
-		made[name] = m.Name
+		methodOf[name] = m.Name
 		tools = append(tools, t)
 	}
 	if len(tools) == 0 {
 		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); if its methods have pointer receivers, pass a pointer", rv.Type())
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
-		if !slices.Contains(slices.Collect(maps.Values(made)), name) {
+		if !slices.Contains(slices.Collect(maps.Values(methodOf)), name) {
 			return nil, fmt.Errorf("tool.Methods(%v): Options for %q, which is not a method that makes a tool", rv.Type(), name)
 		}
 	}
 	return tools, nil
 }
 
-// methodTool makes the tool of a method, or nil if it has another form, such as Close(context.Context) error. A
-// method that takes a struct but returns something else is an error, since it is probably a mistake.
+// methodTool makes the tool of a method, or nil if the method has other parameters, such as Close(context.Context)
+// error. Other results are an error, since they are probably a mistake.
 func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 	mt := recv.Method(m.Index).Type()
 	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {

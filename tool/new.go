@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// Options say more about a tool that New makes. The zero Options mean that it may change anything and runs alone.
+// Options say more about a tool that New makes. With zero Options a tool may change anything and runs alone.
 type Options struct {
 	Title    string // for display; empty for none
 	ReadOnly bool   // changes nothing, with any arguments
@@ -20,7 +20,7 @@ type Options struct {
 
 	Idempotent bool // may be repeated after a crash; see [IdempotentChecker] and [Call.Key]
 
-	// Match and Suggest are for rules with a pattern. With a zero Match there are none.
+	// Match and Suggest are for permission rules with a pattern. With a zero Match the tool accepts no such rules.
 	Match   Matcher
 	Suggest Suggester
 }
@@ -29,8 +29,8 @@ type Options struct {
 // package doc says how. Out is a string, which the model reads as it is, a [*Result], an error, or any value that
 // encodes to JSON. At most one Options may be given.
 //
-// The function may be called from several goroutines at a time, for calls of several
-// agents if not of one. An error that it returns is what the model reads.
+// The function may be called from several goroutines at a time: without [Options.Parallel] only by several agents. An
+// error that it returns is what the model reads.
 //
 // New fails on a nil function, on a name that model APIs refuse and on a type that JSON
 // cannot express; the error then names the field.
@@ -94,8 +94,8 @@ type function struct {
 	body       body
 	output     *outputType // nil if results are not JSON objects
 
-	// The descriptions of a package may be registered after its tools are made, if
-	// these are package variables, so the input is fixed when it is first used.
+	// The descriptions of a package may be registered after its tools are made, if the tools are package variables.
+	// So the schema that New made is replaced when it is first used.
 	made  *inputType // by New
 	fixed atomic.Pointer[inputType]
 }
@@ -138,8 +138,8 @@ func (externalBody) call(_ context.Context, f *function, _ json.RawMessage, yiel
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
-// newFunction makes what all function tools have in common, and returns the options, of which
-// there must be at most one.
+// newFunction makes what all function tools have in common. It also returns the Options of opts, which must have at
+// most one.
 func newFunction(name, description string, in reflect.Type, opts []Options) (f *function, o Options, err error) {
 	if len(opts) > 1 {
 		return nil, o, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
@@ -193,11 +193,9 @@ func (f *function) CheckIdempotent(json.RawMessage) bool { return f.idempotent }
 
 // Call implements [Tool].
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
-}
-
-func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
-	f.body.call(context.WithValue(ctx, callKey{}, &call), f, call.Input, yield)
+	return func(yield func(Chunk, error) bool) {
+		f.body.call(context.WithValue(ctx, callKey{}, &call), f, call.Input, yield)
+	}
 }
 
 // decode fills p, and rewrites errors of encoding/json for a model.
@@ -227,7 +225,7 @@ func checkAPIName(name string) error {
 	return nil
 }
 
-// checkName checks the rule of MCP for the names of tools, except the length.
+// checkName checks MCP's rule for the names of tools, with maxName as the limit.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -254,7 +252,7 @@ func (i Info) Check() error {
 		return fmt.Errorf("tool %q: %w", i.Name, v.err)
 	}
 	if t := v.types(v.schema); len(t) > 0 && !allows(t, &value{kind: objectValue}) {
-		return fmt.Errorf("tool %q: the schema is of %s; arguments are an object", i.Name, article(t))
+		return fmt.Errorf("tool %q: the schema allows only %s; it must allow an object", i.Name, article(t))
 	}
 	return nil
 }

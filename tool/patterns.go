@@ -99,6 +99,7 @@ type patternedCall struct {
 	input json.RawMessage
 }
 
+// decoded returns a pointer to the decoded arguments.
 func (c *patternedCall) decoded() (any, error) {
 	in := reflect.New(c.tool.made.typ).Interface()
 	return in, c.tool.decode(c.input, in)

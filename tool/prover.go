@@ -32,14 +32,14 @@ type prover struct {
 // A proverMaker makes provers of the schemas of one document.
 type proverMaker struct {
 	root *validator
-	made map[*value]*prover // with unfinished ones, for recursive references
+	made map[*value]*prover // unfinished provers too, for recursive references
 }
 
 // annotations are keywords that do not restrict values.
 var annotations = []string{"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "$schema"}
 
-// make returns the prover for a part of the document, or nil if it has a keyword that provers do not know. The
-// whole document has none then, so that an unfinished prover is never used.
+// make returns the prover for a part of the document, or nil if the part has a keyword that provers do not know. The
+// whole document then has no prover, so that an unfinished prover is never used.
 func (m *proverMaker) make(s *value) *prover {
 	if s == nil || s.kind != objectValue && string(s.raw) != "true" {
 		return nil
@@ -54,15 +54,15 @@ func (m *proverMaker) make(s *value) *prover {
 		p.kinds[k] = true
 	}
 	for _, e := range s.members {
-		if !slices.Contains(annotations, e.name) && !m.keyword(p, s, e.name, e.value) {
+		if !slices.Contains(annotations, e.name) && !m.addKeyword(p, s, e.name, e.value) {
 			return nil
 		}
 	}
 	return p
 }
 
-// keyword adds a keyword of the schema s to p, and reports whether provers know it.
-func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
+// addKeyword adds a keyword of the schema s to p, and reports whether provers know the keyword.
+func (m *proverMaker) addKeyword(p *prover, s *value, name string, v *value) bool {
 	switch name {
 	case "$ref":
 		// In draft 2020-12 other keywords apply too, which needs two provers for one value.
@@ -76,7 +76,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	case "type":
 		return p.setTypes(v)
 	case "properties":
-		return m.properties(p, v)
+		return m.setProperties(p, v)
 	case "required":
 		return p.setRequired(v, s.get("properties"))
 	case "additionalProperties":
@@ -110,9 +110,9 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	return false
 }
 
-// properties reads the fields of an object. Each has a bit, so that missing and repeated
-// fields are found without an allocation.
-func (m *proverMaker) properties(p *prover, v *value) bool {
+// setProperties reads the fields of an object. Each field has a bit, so that missing and repeated fields are found
+// without an allocation.
+func (m *proverMaker) setProperties(p *prover, v *value) bool {
 	if v.kind != objectValue || len(v.members) > 64 {
 		return false
 	}
@@ -128,8 +128,8 @@ func (m *proverMaker) properties(p *prover, v *value) bool {
 	return true
 }
 
-// setRequired reads the names of required fields, which must be among the properties. Those
-// may come later in the schema, so that m.properties has not read them yet.
+// setRequired reads the names of required fields, which must be among the properties. The keyword properties may come
+// later in the schema, so that setProperties has not read it yet.
 func (p *prover) setRequired(v, properties *value) bool {
 	if v.kind != arrayValue || properties == nil || len(properties.members) > 64 {
 		return false
@@ -178,18 +178,18 @@ func (p *prover) setLength(s *value, name string, v *value) bool {
 	} else {
 		p.high = n
 	}
-	both := (s.get("minLength") != nil || s.get("maxLength") != nil) && (s.get("minItems") != nil || s.get("maxItems") != nil)
-	return err == nil && !both
+	mixed := (s.get("minLength") != nil || s.get("maxLength") != nil) && (s.get("minItems") != nil || s.get("maxItems") != nil)
+	return err == nil && !mixed
 }
 
 // proves reports whether text, which must be UTF-8, is a JSON object that fits. If it returns
 // false, ask the validator. It is safe for concurrent use.
 func (p *prover) proves(text []byte) bool {
 	c := cursor{s: text}
-	if c.space() != '{' || !p.value(&c, 0) {
+	if c.skipSpace() != '{' || !p.value(&c, 0) {
 		return false
 	}
-	c.space()
+	c.skipSpace()
 	return c.i == len(text)
 }
 
@@ -199,8 +199,8 @@ type cursor struct {
 	i int
 }
 
-// space skips white space and returns the byte after it, or 0 at the end.
-func (c *cursor) space() byte {
+// skipSpace skips white space and returns the byte after it, or 0 at the end.
+func (c *cursor) skipSpace() byte {
 	for ; c.i < len(c.s); c.i++ {
 		switch b := c.s[c.i]; b {
 		case ' ', '\t', '\r', '\n':
@@ -220,7 +220,7 @@ func (p *prover) value(c *cursor, depth int) bool {
 	if depth > maxDepth {
 		return false
 	}
-	switch b := c.space(); b {
+	switch b := c.skipSpace(); b {
 	case '{':
 		return p.kinds[objectValue] && p.enum == nil && p.object(c, depth)
 	case '[':
@@ -249,12 +249,12 @@ func (c *cursor) skip(word string) bool {
 func (p *prover) object(c *cursor, depth int) bool {
 	var seen uint64
 	c.i++
-	if c.space() == '}' {
+	if c.skipSpace() == '}' {
 		c.i++
 		return p.required == 0
 	}
 	for {
-		if c.space() != '"' {
+		if c.skipSpace() != '"' {
 			return false
 		}
 		name, plain := c.str()
@@ -263,14 +263,14 @@ func (p *prover) object(c *cursor, depth int) bool {
 			return false
 		}
 		seen |= 1 << i
-		if c.space() != ':' {
+		if c.skipSpace() != ':' {
 			return false
 		}
 		c.i++
 		if !p.fields[i].value(c, depth+1) {
 			return false
 		}
-		b := c.space()
+		b := c.skipSpace()
 		c.i++
 		if b == '}' {
 			return seen&p.required == p.required
@@ -284,7 +284,7 @@ func (p *prover) object(c *cursor, depth int) bool {
 // array reads an array. Without a prover for the items nothing would check their syntax.
 func (p *prover) array(c *cursor, depth int) bool {
 	c.i++
-	if c.space() == ']' {
+	if c.skipSpace() == ']' {
 		c.i++
 		return p.low <= 0
 	}
@@ -295,7 +295,7 @@ func (p *prover) array(c *cursor, depth int) bool {
 		if !p.items.value(c, depth+1) {
 			return false
 		}
-		b := c.space()
+		b := c.skipSpace()
 		c.i++
 		if b == ']' {
 			return n >= p.low && n <= p.high
@@ -325,8 +325,8 @@ func (p *prover) text(c *cursor) bool {
 	return n >= p.low && n <= p.high && (p.pattern == nil || p.pattern.Match(s))
 }
 
-// str reads a string and returns what is between the quotes, or nil if it is
-// not one; plain says that nothing in it is escaped.
+// str reads a string and returns what is between the quotes, or nil if there is no valid string; plain says that it
+// has no escapes.
 func (c *cursor) str() (s []byte, plain bool) {
 	start := c.i + 1
 	plain = true

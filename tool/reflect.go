@@ -33,7 +33,7 @@ type reflector struct {
 
 	checked map[reflect.Type]bool   // by the method check
 	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at them
-	names   map[reflect.Type]string // of those in defs
+	names   map[reflect.Type]string // of the types in defs
 	defs    jsonschema.Definitions
 	err     error // the first one in a callback of the library
 }
@@ -131,8 +131,8 @@ func (r *reflector) mapKey(t reflect.Type) bool {
 	return kind == "string" || kind == "integer" || r.isText(t)
 }
 
-// schema returns the schema of t, or a reference to it if it contains itself. All others are
-// written out where they are used, which every reader of a schema understands.
+// schema returns the schema of t, or a reference if t contains itself. The schemas of other types are written out where
+// they are used, which every reader of a schema understands.
 func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	t = deref(t)
 	if !r.cyclic[t] {
@@ -150,7 +150,7 @@ func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	return &jsonschema.Schema{Ref: "#/$defs/" + name}
 }
 
-// build returns a new schema each time, into which the library writes the tags of a field.
+// build makes the schema of t: a new one each time, since the library writes the tags of a field into it.
 func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 	t = deref(t)
 	if s := r.leaf(t); s != nil {
@@ -188,11 +188,11 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 // moveDefinitions moves the definitions of a type's own schema to the root, to which its references are relative.
 func (r *reflector) moveDefinitions(s *jsonschema.Schema) {
 	s.Version, s.ID = "", ""
-	for name, d := range s.Definitions {
+	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
 		if _, taken := r.defs[name]; taken {
 			r.fail(fmt.Errorf("two definitions called %q; rename one in its JSONSchema method", name))
 		}
-		r.defs[name] = d
+		r.defs[name] = s.Definitions[name]
 	}
 	s.Definitions = nil
 }
@@ -258,7 +258,7 @@ func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 }
 
 // fieldTag returns the tag for the library, which treats a field as required unless its tag says omitempty. The
-// description is that of the tag, else of the field's doc comment, else of the type.
+// description is from f's own tag, else the field's doc comment, else the type's description.
 func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	schema, err := schemaTag(f.tag.Get("jsonschema"))
 	if err != nil {

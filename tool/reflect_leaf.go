@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// leaf returns a new schema of a type without fields or items, or nil for the others. It uses, in this order, the
-// type's own schema, its values, its methods for JSON, those for text, and its kind.
+// leaf returns a new schema of a type without fields or items, or nil for other types. It uses, in this order, the
+// type's own schema, its values, its methods for JSON, its methods for text, and its kind.
 func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	if s := r.known(t); s != nil {
 		return s
@@ -38,7 +38,7 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
 		s.Type, s.ContentEncoding = "string", "base64"
 		return s
-	// Any value can be written, but JSON has no methods to read.
+	// A result may hold an interface with methods, but no argument can be decoded into one.
 	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
 		return s
 	}

@@ -23,7 +23,7 @@ func checkTag(f field, p *jsonschema.Schema) error {
 		return fmt.Errorf("%s does not fit the type %v", keyword, f.typ)
 	}
 	for { // the library applies some keywords of a list to its items
-		if err := satisfiable(p); err != nil {
+		if err := checkBounds(p); err != nil {
 			return err
 		}
 		if p.Items == nil {
@@ -40,7 +40,7 @@ func checkTag(f field, p *jsonschema.Schema) error {
 	return nil
 }
 
-// checkedKeywords are the keywords of a tag that must be in the schema.
+// checkedKeywords are the keywords that appear in the schema unless the library ignored them.
 var checkedKeywords = []string{"default", "enum", "example", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "pattern", "minItems", "maxItems"}
 
@@ -66,9 +66,9 @@ func ignoredKeyword(tag string, p *jsonschema.Schema) string {
 	return ""
 }
 
-// satisfiable returns an error if no value is within the bounds of s, or if s refuses its own default or a value
+// checkBounds returns an error if no value is within the bounds of s, or if s refuses its own default or a value
 // of its enum.
-func satisfiable(s *jsonschema.Schema) error {
+func checkBounds(s *jsonschema.Schema) error {
 	for _, b := range []struct {
 		low, high json.Number
 		names     string
@@ -88,10 +88,10 @@ func satisfiable(s *jsonschema.Schema) error {
 			return fmt.Errorf("%s leave no value", b.names)
 		}
 	}
-	if err := accepts(s, "enum", s.Enum...); err != nil || s.Default == nil {
+	if err := checkValues(s, "enum", s.Enum...); err != nil || s.Default == nil {
 		return err
 	}
-	return accepts(s, "default", s.Default)
+	return checkValues(s, "default", s.Default)
 }
 
 // count returns a size as a number, "" for nil.
@@ -102,8 +102,8 @@ func count(n *uint64) json.Number {
 	return json.Number(strconv.FormatUint(*n, 10))
 }
 
-// accepts returns an error if s refuses one of the values of its keyword.
-func accepts(s *jsonschema.Schema, keyword string, values ...any) error {
+// checkValues returns an error if s refuses one of the values of its own keyword.
+func checkValues(s *jsonschema.Schema, keyword string, values ...any) error {
 	if len(values) == 0 || s.Ref != "" {
 		return nil
 	}

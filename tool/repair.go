@@ -24,8 +24,8 @@ func repair(raw []byte) (*value, *repairer, error) {
 	return v, r, err
 }
 
-// A repairer reads what models send in place of JSON: single quotes, Python literals, trailing commas, comments,
-// code fences and prose around it. It takes one pass with a bounded look-ahead, so that its time is linear.
+// A repairer reads what models send instead of JSON: with single quotes, Python literals, trailing commas, comments,
+// code fences or prose around it. It takes one pass with a bounded look-ahead, so that its time is linear.
 //
 // It tolerates wrong signs, but not a missing end: a value that was cut off, such as /tmp/a of /tmp/abc, would look
 // right once it is closed. Such text is reported as truncated and must not be run. Nothing that could be a field is
@@ -95,17 +95,17 @@ func (r *repairer) unescapeAll() {
 	}
 }
 
-// findDocument finds where the JSON begins and reads it. Apart from a bracket, a text may begin with a field ("a": 1,
-// "b": 2} or a: 1}), a call (read(a=1, b=2)), or prose or a code fence before the first bracket.
+// findDocument finds where the JSON begins and reads it. Before a bracket or instead of one, a text may begin with a
+// field ("a": 1, "b": 2} or a: 1}), a call (read(a=1, b=2)), prose or a code fence.
 func (r *repairer) findDocument() (*value, error) {
-	r.space()
+	r.skipSpace()
 	switch r.peek(0) {
 	case '{', '[':
 		return r.value(valueAtRoot)
 	case '"', '\'':
 		begin := r.i
 		v, err := r.value(valueAtRoot)
-		if r.space(); err != nil || r.truncated || r.peek(0) != ':' {
+		if r.skipSpace(); err != nil || r.truncated || r.peek(0) != ':' {
 			return v, err // a string, which may hold the object; see coercer.root
 		}
 		r.i = begin
@@ -116,7 +116,7 @@ func (r *repairer) findDocument() (*value, error) {
 	if n := callees(r.s[r.i:]); n > 0 {
 		r.i += n
 		r.note("a call around the arguments")
-		r.space()
+		r.skipSpace()
 		if r.peek(0) == '{' {
 			return r.value(valueAtRoot)
 		}
@@ -176,14 +176,14 @@ func callees(s []byte) int {
 // belongs to the object.
 func (r *repairer) trailer(v *value) (*value, error) {
 	for {
-		r.space()
+		r.skipSpace()
 		for !r.eof() && bytes.IndexByte([]byte(")]};,"), r.peek(0)) >= 0 {
 			if r.peek(0) == ',' && keyFollows(r.window(r.i+1)) {
 				return nil, errors.New("text follows the end of the object")
 			}
 			r.note("extra bracket")
 			r.i++
-			r.space()
+			r.skipSpace()
 		}
 		switch {
 		case r.eof():
@@ -211,7 +211,7 @@ func (r *repairer) trailer(v *value) (*value, error) {
 	}
 }
 
-// nextObject moves to the next object: a brace at i, or one after prose with a quoted key in it.
+// nextObject moves to the next object: a brace at i, or a later brace before a quoted key, as prose has braces too.
 func (r *repairer) nextObject() bool {
 	for i := r.i; ; i++ {
 		n := bytes.IndexByte(r.s[i:], '{')
@@ -227,8 +227,8 @@ func (r *repairer) nextObject() bool {
 	}
 }
 
-// space skips white space, including Unicode's, and comments of JavaScript and Python.
-func (r *repairer) space() {
+// skipSpace skips white space, including Unicode's, and comments of JavaScript and Python.
+func (r *repairer) skipSpace() {
 	for !r.eof() {
 		c := r.peek(0)
 		switch {
@@ -290,7 +290,7 @@ func (r *repairer) value(p place) (*value, error) {
 		r.parens++
 		defer func() { r.parens-- }()
 		return r.array(')')
-	case r.quote() != "":
+	case r.moveToQuote() != "":
 		return r.joinedStrings(p)
 	}
 	return r.unquoted(p)
@@ -298,11 +298,11 @@ func (r *repairer) value(p place) (*value, error) {
 
 // object reads what follows an opening brace.
 func (r *repairer) object() (*value, error) {
-	r.space()
+	r.skipSpace()
 	if r.peek(0) == '{' { // {{"a": 1}}: a template's way to write one brace
 		r.note("doubled braces")
 		v, err := r.value(valueInObject)
-		if r.space(); r.peek(0) == '}' {
+		if r.skipSpace(); r.peek(0) == '}' {
 			r.i++
 		}
 		return v, err
@@ -317,7 +317,7 @@ func (r *repairer) object() (*value, error) {
 func (r *repairer) members(end byte) (*value, error) {
 	v := &value{kind: objectValue}
 	for comma := true; ; {
-		r.space()
+		r.skipSpace()
 		switch c := r.peek(0); {
 		case r.eof():
 			r.truncated = true
@@ -327,11 +327,11 @@ func (r *repairer) members(end byte) (*value, error) {
 				r.note("trailing comma")
 			}
 			r.i++
-			return v, v.unique()
+			return v, v.checkUnique()
 		// [{"a": 1] and [{"a": 1 {"a": 2}]: the brace is missing, and the bracket closes the array.
 		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
-			return v, v.unique()
+			return v, v.checkUnique()
 		case c == ']' || c == ')': // nothing is open that it could close
 			r.note("extra bracket")
 			r.i++
@@ -344,7 +344,7 @@ func (r *repairer) members(end byte) (*value, error) {
 			r.i++
 			continue
 		}
-		if !comma && r.pending == nil { // before a pending key the bracket was missing, which is noted
+		if !comma && r.pending == nil { // before a pending key a bracket was missing, which array noted
 			r.note("missing comma")
 		}
 		m, err := r.member()
@@ -356,18 +356,18 @@ func (r *repairer) members(end byte) (*value, error) {
 	}
 }
 
-// member reads a key, with or without quotes, the colon or another sign for it, and a value. A
-// missing value is null. If the text ends before the value, the member has none.
+// member reads a key, with or without quotes, the colon or another sign for it, and a value. A missing value is null,
+// or nil if the text ends before it.
 func (r *repairer) member() (member, error) {
 	var m member
 	if r.pending != nil {
 		m.name, r.pending = *r.pending, nil
-	} else if r.quote() != "" {
+	} else if r.moveToQuote() != "" {
 		m.name = r.quoted(true, valueInObject)
 	} else if m.name = r.bareKey(); m.name == "" {
 		return m, errors.New("it has a field without a name")
 	}
-	r.space()
+	r.skipSpace()
 	switch {
 	case r.eof():
 		r.truncated = true
@@ -386,7 +386,7 @@ func (r *repairer) member() (member, error) {
 	default:
 		r.note("missing colon")
 	}
-	r.space()
+	r.skipSpace()
 	switch r.peek(0) {
 	case ',', '}', ']', ')':
 		r.note("missing value")

@@ -2,13 +2,14 @@ package tool
 
 import "errors"
 
-// array reads what follows an opening bracket, or the parenthesis of a tuple. Either closing sign ends it.
+// array reads what follows the opening bracket of a list, whose end is ']', or of a tuple, whose end is ')'. It accepts
+// the other one too.
 func (r *repairer) array(end byte) (*value, error) {
 	r.arrays++
 	defer func() { r.arrays-- }()
 	v := &value{kind: arrayValue}
 	for comma := true; ; {
-		r.space()
+		r.skipSpace()
 		switch c := r.peek(0); {
 		case r.eof():
 			r.truncated = true
@@ -52,14 +53,14 @@ func (r *repairer) array(end byte) (*value, error) {
 	}
 }
 
-// item reads one item of an array, and reports whether the array ends, because the text does or
-// because the item is the next key of the object around the array.
+// item reads one item of an array. It reports whether the array ends: because the text ends, or because what it read is
+// a key of the object around the array, whose bracket was missing.
 func (r *repairer) item(list *value) (done bool, err error) {
 	item, err := r.value(valueInArray)
 	if err != nil || r.truncated || r.pending != nil {
 		return true, err
 	}
-	if r.space(); r.peek(0) == ':' && item.kind == stringValue && r.objects > 0 {
+	if r.skipSpace(); r.peek(0) == ':' && item.kind == stringValue && r.objects > 0 {
 		r.note("missing bracket")
 		key := item.text()
 		r.pending = &key

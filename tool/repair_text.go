@@ -19,8 +19,8 @@ var literals = map[string]string{
 	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
 }
 
-// unquoted reads what is not quoted: a number, a literal, or text. At the end of the text it may be
-// incomplete, even if it looks complete: 1 of 15.
+// unquoted reads what is not quoted: a number, a literal, or words. What reaches the end of the text may be cut off
+// although it looks complete, such as the 1 of 15.
 func (r *repairer) unquoted(p place) (*value, error) {
 	start := r.i
 	r.setStop(p)
@@ -93,8 +93,8 @@ func isScalar(w string) bool {
 	return ok || fixNumber(w) != ""
 }
 
-// endsWord reports whether an unquoted word ends here. It may contain commas, so that in an object a comma only
-// ends it before another member. A comment must follow a blank: a URL contains //, and a colour #.
+// endsWord reports whether unquoted text ends here. In an object it may contain commas, so that only a comma before
+// another member ends it. A comment must follow a blank: a URL contains //, and a colour #.
 func (r *repairer) endsWord(p place) bool {
 	if r.i == r.stop {
 		return true
@@ -163,8 +163,8 @@ var quotes = []struct{ open, close string }{
 	{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"},
 }
 
-// quote returns the quote that opens a string here, or "". It moves past the prefixes of Python (r"…", rb"…").
-func (r *repairer) quote() string {
+// moveToQuote returns the quote that opens a string here, or "". It moves past the prefixes of Python (r"…", rb"…").
+func (r *repairer) moveToQuote() string {
 	for n := range 3 {
 		c := r.peek(n)
 		if n > 0 && (c == '"' || c == '\'') {
@@ -190,12 +190,12 @@ func (r *repairer) joinedStrings(p place) (*value, error) {
 	text := r.quoted(false, p)
 	for !r.truncated {
 		save := r.i // do not read a blank unless a plus follows
-		if r.space(); r.peek(0) != '+' {
+		if r.skipSpace(); r.peek(0) != '+' {
 			r.i = save
 			break
 		}
 		r.i++
-		if r.space(); r.quote() == "" {
+		if r.skipSpace(); r.moveToQuote() == "" {
 			r.i = save
 			break
 		}
@@ -205,11 +205,11 @@ func (r *repairer) joinedStrings(p place) (*value, error) {
 	return newString(text), nil
 }
 
-// quoted reads one string; isKey says that a colon must follow it. A quote only ends it if what
-// comes next may follow a string. Quotes of three bytes, triple and most typographic ones, always
-// end it. Line breaks and other control characters are part of it.
+// quoted reads one string; isKey says that a colon must follow it. A quote only ends the string if what comes next may
+// follow a string. Quotes of three bytes, triple and most typographic ones, always end it. Line breaks and other
+// control characters are part of the string.
 func (r *repairer) quoted(isKey bool, p place) string {
-	open := r.quote()
+	open := r.moveToQuote()
 	closing := open
 	for _, q := range quotes {
 		if q.open == open {
@@ -258,12 +258,12 @@ func (r *repairer) escape(b []byte) []byte {
 	case '\'', '`':
 		r.note("invalid escape")
 		return append(b, c)
-	case '\n':
+	case '\n': // Python continues the string on the next line
 		r.note("invalid escape")
 		return b
 	case 'u', 'x': // a surrogate alone becomes U+FFFD, as in encoding/json
 		n := 4
-		if c == 'x' { // of Python and JavaScript
+		if c == 'x' { // \xff in Python and JavaScript
 			n = 2
 		}
 		if code, ok := r.hex(n); ok {
@@ -292,8 +292,8 @@ func (r *repairer) hex(n int) (rune, bool) {
 	return rune(code), err == nil
 }
 
-// surrogatePair reads the second half of a pair (RFC 8259, section 7), if there is one, and
-// returns the rune of both.
+// surrogatePair reads the second half of a pair (RFC 8259, section 7), if there is one, and returns the rune that the
+// halves encode.
 func (r *repairer) surrogatePair(high rune) (rune, bool) {
 	if !utf16.IsSurrogate(high) || !r.hasPrefix(`\u`) {
 		return 0, false
@@ -334,7 +334,7 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 			return itemFollows(rest[1:])
 		}
 		return memberFollows(rest[1:])
-	case ':': // it is a key, of an object without a brace or after a list without a bracket
+	case ':': // the string is a key, of an object without a brace or after a list without a bracket
 		return p == valueAtRoot || p == valueInArray && r.objects > 0
 	case '+': // "a" + "b"
 		rest = trimSpace(rest[1:])
@@ -358,13 +358,13 @@ func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
 
-// memberFollows reports whether, after a comma, another member or the end of the object comes.
+// memberFollows reports whether s, which follows a comma, begins with a member or the end of the object.
 func memberFollows(s string) bool {
 	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
 	return s == "" || strings.ContainsRune("}])#", rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "/*") || keyFollows(s)
 }
 
-// itemFollows reports whether, after a comma, another item or the end of the array comes.
+// itemFollows reports whether s, which follows a comma, begins with an item or the end of the array.
 func itemFollows(s string) bool {
 	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
 	if s == "" || strings.ContainsRune(`"'[{(]})#-0123456789`, rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "...") {

@@ -84,7 +84,7 @@ func (r *Result) emit(yield func(Chunk, error) bool) {
 	}
 }
 
-// encode returns the JSON of v, without escapes for HTML, which models would read.
+// encode returns the JSON of v, without escapes for HTML, which models would have to decode.
 func encode(v any) (json.RawMessage, error) {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
@@ -126,7 +126,7 @@ func outputTypeOf(t reflect.Type) (*outputType, error) {
 	return out, err
 }
 
-// newOutputType makes the value that outputTypeOf caches, nil for a type with methods for JSON.
+// newOutputType makes the value that outputTypeOf caches. A type with methods for JSON has none: its JSON is unknown.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -20,8 +21,8 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 // must range over the next handler's sequence on the goroutine that ranges over its own.
 type Middleware func(next Handler) Handler
 
-// With returns t with its own middleware: a timeout, or a limit shared with other tools.
-// It keeps t's capabilities. The middleware of [Run] is outside of it.
+// With returns t with its own middleware, such as a timeout or a limit shared with other tools, and with t's
+// capabilities. Middleware passed to [Run] wraps this middleware.
 func With(t Tool, middleware ...Middleware) Tool {
 	return &withMiddleware{Tool: t, middleware: middleware}
 }
@@ -75,15 +76,16 @@ type delivery struct {
 	inBody bool // the consumer's loop body is running
 }
 
+// pass is the yield function of the outermost middleware.
 func (d *delivery) pass(c Chunk, err error) bool {
-	if d.ended { // like the body of a range loop
+	if d.ended { // a range loop panics too
 		panic("middleware continued after yield returned false")
 	}
-	p := checked(c, err) // middleware may have made the chunk
+	p := newPiece(c, err) // middleware may have made the chunk
 	if c, err = p.chunk, p.err; err != nil {
 		d.ended = true
 		c, err = Failure(err.Error()), fatal(d.ctx, d.call, err)
-		if err != nil {
+		if err != nil { // the consumer gets the error alone
 			c = Chunk{}
 		}
 	}
@@ -125,7 +127,7 @@ func fatal(ctx context.Context, call Call, err error) error {
 // panicked logs a panic with its stack, and returns the error for the model.
 func panicked(ctx context.Context, call Call, v any) error {
 	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
-	return fmt.Errorf("tool %s failed unexpectedly (panic: %s); this is a bug in the tool: try other arguments or another tool", call.Name, clip(fmt.Sprint(v), 300))
+	return fmt.Errorf("tool %s failed unexpectedly (panic: %s); this is a bug in the tool: try other arguments or another tool", call.Name, visible.Cut(fmt.Sprint(v), 300, "…"))
 }
 
 // Failure returns a chunk that makes the result an error, with a text for the model.

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// An inputType has what is known of an argument type of function tools. It is made once for a type,
-// shared and never changed.
+// An inputType describes an argument type of function tools. It is shared by all tools with that type and never
+// changed.
 type inputType struct {
 	typ        reflect.Type
 	schema     json.RawMessage
@@ -27,12 +27,11 @@ type outputType struct{ schema json.RawMessage }
 // The caches are not limited, since a program has a fixed number of types.
 var (
 	inputTypes  sync.Map // reflect.Type → *inputType
-	outputTypes sync.Map // reflect.Type → *outputType, nil if it does not marshal to a JSON object
+	outputTypes sync.Map // reflect.Type → *outputType, nil for a type that does not marshal to a JSON object
 )
 
-// inputTypeOf returns the inputType of t, or of the type that it points to. It is made again
-// if docs were registered since. If two goroutines make it at once, both results are the same.
-// The error names a field that JSON cannot express.
+// inputTypeOf returns the inputType of t, or of the type that t points to, and makes a new one if docs were registered
+// since the last was made. Two goroutines may make equal ones at once. The error names a field that JSON cannot express.
 func inputTypeOf(t reflect.Type) (*inputType, error) {
 	t = deref(t)
 	generation := docs.Generation()
@@ -165,7 +164,7 @@ func toGo(v *value, t reflect.Type) error {
 	return nil
 }
 
-// fieldsToGo is toGo for an object whose members are fields of the struct t; it ignores others.
+// fieldsToGo is toGo for an object and a struct type. It ignores members that are not fields of the struct.
 func fieldsToGo(v *value, t reflect.Type) error {
 	fields, err := jsonFields(t)
 	if err != nil {

@@ -17,10 +17,9 @@ type Tool interface {
 	// Info describes the tool: the same value every time.
 	Info() Info
 
-	// Call runs the tool and returns the pieces of its result, in order. The sequence may be ranged once; the tool
-	// starts when it is. An error ends it and becomes an error result. It should end soon after the context has,
-	// or after yield returned false. Use [Run] rather than calling it: Run recovers from panics and abandons tools
-	// that do not end.
+	// Call returns the pieces of the result, in order. The tool starts when the sequence is ranged over, which may be
+	// done once. An error ends the sequence and becomes an error result. The sequence should end soon after the context
+	// ended or yield returned false. Use [Run] instead of Call: Run recovers from panics and abandons tools that do not end.
 	Call(ctx context.Context, call Call) iter.Seq2[Chunk, error]
 }
 
@@ -127,9 +126,9 @@ type Backgrounder interface {
 }
 
 // A Previewer inspects a call before the user is asked to allow it, and changes nothing. It returns what the call
-// would do, such as a unified diff; if that is empty, the user sees the arguments. An error means that the call
-// would fail: the user is not asked. The model gets the error although the call was not allowed, so it must not
-// reveal anything new. Without it the user sees the arguments.
+// would do, such as a unified diff; if that is empty, or without a Previewer, the user sees the arguments. An error
+// means that the call would fail: the user is not asked. The model gets the error although the call was not allowed,
+// so the error must not reveal anything new.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
@@ -173,7 +172,7 @@ func As[C any](t Tool) (C, bool) {
 }
 
 // PermissionCall describes a call of t for [permission.Decide]. The input must be what [Arguments] returned. If a
-// [Judge] panics, the call is not read-only and a safety ask.
+// [Judge] panics, the call counts as not read-only and needs a safety ask.
 func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 	info := t.Info()
 	c = &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly, Checker: permission.BaseChecker{}}

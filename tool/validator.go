@@ -16,7 +16,7 @@ import (
 // use: nothing in it changes once it is made.
 type validator struct {
 	compiled *jsonschema.Schema
-	schema   *value  // the same, to find hints in
+	schema   *value  // the same schema, parsed, for hints
 	prover   *prover // nil if the schema has keywords that provers do not know
 	err      error   // why arguments cannot be checked; compiled is nil then
 }
@@ -67,7 +67,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 			v = &validator{schema: &value{}, err: fmt.Errorf("the schema cannot be compiled: %v", p)}
 		}
 	}()
-	if len(raw) == 0 { // no schema accepts everything
+	if len(raw) == 0 { // an absent schema accepts everything
 		raw = json.RawMessage("true")
 	}
 	doc, err := parseValue(raw)
@@ -97,7 +97,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		if v.err == nil { // keep the error of the newest draft
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
-		// Another draft only helps if a keyword has another form there.
+		// Another draft only helps if a keyword has another form in it.
 		if _, ok := errors.AsType[*jsonschema.SchemaValidationError](err); !ok {
 			return v
 		}
@@ -121,12 +121,8 @@ func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 }
 
 // validate returns nil, or what is wrong with a result of value.generic. v.err must be nil.
-func (v *validator) validate(x any) (err *jsonschema.ValidationError) {
-	e := v.compiled.Validate(x)
-	if e == nil {
-		return nil
-	}
-	err, _ = errors.AsType[*jsonschema.ValidationError](e)
+func (v *validator) validate(x any) *jsonschema.ValidationError {
+	err, _ := errors.AsType[*jsonschema.ValidationError](v.compiled.Validate(x)) // Validate returns no other error
 	return err
 }
 
@@ -140,9 +136,9 @@ var (
 	}
 )
 
-// subschemas yields the schemas directly below s.
-func (v *value) subschemas(visit func(*value)) {
-	for _, m := range v.members {
+// eachSubschema calls visit with each schema directly below s.
+func (s *value) eachSubschema(visit func(*value)) {
+	for _, m := range s.members {
 		switch {
 		case m.value.kind == objectValue && slices.Contains(schemaMaps, m.name):
 			for _, e := range m.value.members {
@@ -188,7 +184,7 @@ func removeUnsupported(s *value) {
 			return m.name == "additionalProperties" || m.name == "unevaluatedProperties"
 		})
 	}
-	s.subschemas(removeUnsupported)
+	s.eachSubschema(removeUnsupported)
 }
 
 // maxWeight bounds how many schemas one value may be checked against. A short
@@ -198,7 +194,7 @@ const maxWeight = 10_000
 // heaviest returns the weight of the heaviest schema in s, at most maxWeight.
 func (v *validator) heaviest(s *value, memo map[*value]int) int {
 	w := v.weight(s, memo)
-	s.subschemas(func(sub *value) { w = max(w, v.heaviest(sub, memo)) })
+	s.eachSubschema(func(sub *value) { w = max(w, v.heaviest(sub, memo)) })
 	return w
 }
 

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// Limits of JSON from models and servers: validators are recursive and calculate exactly, where
-// 1e999999999 needs a gigabyte.
+// Limits of JSON from models and servers: validators are recursive, and calculate exactly, for which 1e999999999 needs
+// a gigabyte.
 const (
 	maxDepth    = 500  // of nested lists and objects
 	maxExponent = 400  // positive or negative; a float64 has at most 308
@@ -38,10 +40,10 @@ func (k valueKind) String() string {
 // changed, but not the bytes of raw, which may share memory with the text that was read.
 type value struct {
 	kind    valueKind
-	raw     []byte   // scalars: the JSON text
-	source  string   // a repaired scalar: how the model wrote it, if different
-	members []member // objects
-	items   []*value // arrays
+	raw     []byte   // the JSON text of a scalar
+	source  string   // what the model wrote for a repaired scalar, if different
+	members []member // of an object
+	items   []*value // of an array
 }
 
 // A member is a name in an object, unquoted, and its value.
@@ -114,7 +116,7 @@ func (p valueParser) composite(open json.Delim, depth int) (*value, error) {
 		}
 	}
 	_, _ = p.Token()
-	return v, v.unique()
+	return v, v.checkUnique()
 }
 
 // literalKind returns the kind of true, false or null by its first letter.
@@ -137,12 +139,12 @@ func checkNumber(raw []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
+	return fmt.Errorf("the number %s is out of range", visible.Cut(string(raw), 30, "…"))
 }
 
-// unique returns an error if two members have the same name. Parsers disagree on which one counts, so that other
-// arguments might run than were judged.
-func (v *value) unique() error {
+// checkUnique returns an error if two members have the same name. Parsers disagree on which one counts, so that the
+// arguments that run might not be those that were judged.
+func (v *value) checkUnique() error {
 	seen := make(map[string]bool, len(v.members))
 	for _, m := range v.members {
 		if seen[m.name] {
@@ -200,7 +202,7 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// child returns the member or item of v with a name or index, or nil. It may be called on nil.
+// child returns the member or item of v that part, a name or an index, selects, or nil. It may be called on nil.
 func (v *value) child(part string) *value {
 	if v == nil || v.kind != arrayValue {
 		return v.get(part)
@@ -211,7 +213,7 @@ func (v *value) child(part string) *value {
 	return nil
 }
 
-// at returns the value at a location, or nil.
+// at returns the value at a location, which has the names and indexes on the way from v, or nil.
 func (v *value) at(loc []string) *value {
 	for _, part := range loc {
 		v = v.child(part)
@@ -219,7 +221,8 @@ func (v *value) at(loc []string) *value {
 	return v
 }
 
-// parent returns the parent of the value at a location, and its name or index there; nil for the value as a whole.
+// parent returns the object or array around the value at a location, and the value's name or index in it; nil for v
+// itself.
 func (v *value) parent(loc []string) (*value, string) {
 	if len(loc) == 0 {
 		return nil, ""
@@ -285,17 +288,6 @@ func (v *value) generic() any {
 	return nil
 }
 
-// clip cuts s to at most n bytes of whole runes, and adds an ellipsis if it did.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
-}
-
 // clone returns a copy whose members and items may be changed.
 func (v *value) clone() *value {
 	c := *v
@@ -309,8 +301,8 @@ func (v *value) clone() *value {
 	return &c
 }
 
-// replace replaces the member or item, adds a missing member, or removes a member if with is
-// nil. It reports whether it could.
+// replace puts with in place of a member or item, or adds it as a member. If with is nil it removes the member. It
+// reports whether it could: items must exist and are not removed.
 func (v *value) replace(name string, with *value) bool {
 	if v == nil {
 		return false

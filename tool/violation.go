@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // Limits of an error for a model: the first violations are enough to send a better call.
@@ -25,7 +26,7 @@ const (
 
 // A violation is one thing that is wrong with arguments.
 type violation struct {
-	path  string // as in code: lines[0].n; empty for the whole
+	path  string // as in code: lines[0].n; empty for the arguments as a whole
 	text  string
 	loc   []string // the path as names and indexes
 	drop  bool     // the field must not be given
@@ -51,7 +52,7 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 			break
 		}
 		if text := f.text; i > 0 && text == previous && strings.HasPrefix(text, unknownField) {
-			f.text = unknownField // the fields are listed once
+			f.text = unknownField // the line before lists the known fields
 		} else {
 			previous = text
 		}
@@ -77,13 +78,13 @@ func (x *explainer) add(loc []string, format string, a ...any) {
 	x.found = append(x.found, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
 }
 
-// drop adds a violation that is fixed by omitting the field.
-func (x *explainer) drop(loc []string, format string, a ...any) {
+// addDrop adds a violation that is fixed by omitting the field.
+func (x *explainer) addDrop(loc []string, format string, a ...any) {
 	x.add(loc, format, a...)
 	x.found[len(x.found)-1].drop = true
 }
 
-// collect adds the leaves of an error. The errors above them say nothing more.
+// collect adds the leaves of a tree of errors. The errors above them say nothing more.
 func (x *explainer) collect(e *jsonschema.ValidationError) {
 	loc := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
@@ -114,7 +115,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		x.add(loc, "got %s, want %s", x.show(loc), choices([]any{k.Want}))
 	case *kind.Pattern:
 		if k.Want == durationPattern {
-			x.add(loc, "got %s, want a duration with its units, such as \"1m30s\" or \"500ms\"", x.duration(loc))
+			x.add(loc, "got %s, want a duration with its units, such as \"1m30s\" or \"500ms\"", x.showDuration(loc))
 			return
 		}
 		x.add(loc, "got %s, want text that matches the pattern %s", x.show(loc), k.Want)
@@ -129,10 +130,10 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	case *kind.Not:
 		x.add(loc, "got %s, which the schema excludes", x.show(loc))
 	case *kind.FalseSchema: // a field whose schema is false
-		x.drop(loc, "must not be given")
+		x.addDrop(loc, "must not be given")
 	case *kind.PropertyNames:
 		// The location may be wrong: the library reuses its array.
-		x.add(nil, "the field name %q is not allowed%s", clip(k.Property, maxFound), nameRule(e))
+		x.add(nil, "the field name %q is not allowed%s", visible.Cut(k.Property, maxFound, "…"), nameRule(e))
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
 			x.add(loc, "got %s, want %s", x.show(loc), bound)
@@ -203,8 +204,8 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// alternatives adds the violations of a failed anyOf or oneOf. It takes the branch with the fewest, among those that
-// allow the value's type. If there is none, it adds the types of all branches.
+// alternatives adds the violations of a failed anyOf or oneOf. It takes the branch with the fewest violations, among
+// those that allow the value's type. If no branch does, it adds the types of all branches.
 func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	var meant []*jsonschema.ValidationError
 	var want []string
@@ -248,20 +249,20 @@ func (x *explainer) unknown(loc []string, name string) {
 	at := append(slices.Clone(loc), name)
 	switch similar := near.Names(name, known, 1); {
 	case len(similar) > 0:
-		x.drop(at, unknownField+"; did you mean %q?", similar[0])
+		x.addDrop(at, unknownField+"; did you mean %q?", similar[0])
 		x.found[len(x.found)-1].meant = similar[0]
 	case x.meantField(loc, name) != "":
 		// The example does not get its value, since only the type suggests that this field was meant.
-		x.drop(at, unknownField+"; did you mean %q?", x.meantField(loc, name))
+		x.addDrop(at, unknownField+"; did you mean %q?", x.meantField(loc, name))
 	case len(known) == 0:
-		x.drop(at, unknownField+"; no field is allowed here")
+		x.addDrop(at, unknownField+"; no field is allowed here")
 	default:
-		x.drop(at, unknownField+"; the fields are %s", strings.Join(known, ", "))
+		x.addDrop(at, unknownField+"; the fields are %s", strings.Join(known, ", "))
 	}
 }
 
-// undescribed returns the fields of an object that its schema does not describe but allows. If others are
-// missing, these may be the missing ones under wrong names.
+// undescribed returns the fields of an object that its schema does not describe but allows. If required fields are
+// missing, these may be the missing fields under wrong names.
 func (x *explainer) undescribed(loc []string) (names []string) {
 	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
 	if s.get("properties") == nil || object == nil {
@@ -269,7 +270,7 @@ func (x *explainer) undescribed(loc []string) (names []string) {
 	}
 	for _, keyword := range []string{"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if"} {
 		if s.get(keyword) != nil {
-			return nil // another keyword may refuse or describe them
+			return nil // another keyword may refuse or describe fields
 		}
 	}
 	for _, m := range object.members {
@@ -283,18 +284,15 @@ func (x *explainer) undescribed(loc []string) (names []string) {
 	return names
 }
 
-// meantField returns the required field that was probably meant by an unknown one: the only missing
-// field of its type, if it is also the only unknown field of that type.
+// meantField returns the required field that was probably meant by the unknown field called name: the only missing field
+// of its type, if it is also the only unknown field of that type.
 func (x *explainer) meantField(loc []string, name string) string {
 	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
 	required := s.get("required")
 	if required == nil || object == nil || object.get(name) == nil {
 		return ""
 	}
-	fits := func(field string, given *value) bool {
-		types := x.v.types(x.v.property(s, field))
-		return slices.Contains(types, given.kind.String()) || given.kind == numberValue && slices.Contains(types, "integer")
-	}
+	fits := func(field string, given *value) bool { return allows(x.v.types(x.v.property(s, field)), given) }
 	var missing []string
 	for _, r := range required.items {
 		if field := r.text(); object.get(field) == nil && fits(field, object.get(name)) {
@@ -323,7 +321,7 @@ func (x *explainer) hint(loc []string, name string) string {
 		parts = append(parts, strings.Join(t, " or "))
 	}
 	if d := s.get("description"); d != nil && d.kind == stringValue {
-		parts = append(parts, clip(d.text(), maxFound))
+		parts = append(parts, visible.Cut(d.text(), maxFound, "…"))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -343,12 +341,12 @@ func (x *explainer) schemaAt(loc []string) *value {
 	return s
 }
 
-// duration shows the value at loc, which is not a duration. If its text is a number, the model probably sent a number,
-// which the coercer changed to a text.
-func (x *explainer) duration(loc []string) string {
+// showDuration shows the value at loc, which is not a duration. If its text is a number, the model probably sent a
+// number, which the coercer changed to a text.
+func (x *explainer) showDuration(loc []string) string {
 	if v := x.args.at(loc); v != nil && v.kind == stringValue {
 		if n, err := parseValue([]byte(v.text())); err == nil && n.kind == numberValue {
-			return "the number " + clip(v.text(), maxFound)
+			return "the number " + visible.Cut(v.text(), maxFound, "…")
 		}
 	}
 	return x.show(loc)
@@ -359,7 +357,7 @@ func (x *explainer) show(loc []string) string {
 	if v == nil { // the name of a field, which is not a value
 		return "something else"
 	}
-	shown := clip(string(v.appendJSON(nil)), maxFound)
+	shown := visible.Cut(string(v.appendJSON(nil)), maxFound, "…")
 	switch v.kind {
 	case objectValue, arrayValue, stringValue:
 		return article([]string{v.kind.String()}) + " " + shown
@@ -375,12 +373,12 @@ func pathOf(v *value, loc []string) string {
 		case v != nil && v.kind == arrayValue:
 			fmt.Fprintf(&b, "[%s]", part)
 		case strings.ContainsAny(part, " .[]:\"\n\t") || part == "":
-			fmt.Fprintf(&b, "[%q]", clip(part, maxFound))
+			fmt.Fprintf(&b, "[%q]", visible.Cut(part, maxFound, "…"))
 		default:
 			if b.Len() > 0 {
 				b.WriteByte('.')
 			}
-			b.WriteString(clip(part, maxFound))
+			b.WriteString(visible.Cut(part, maxFound, "…"))
 		}
 		v = v.child(part)
 	}
@@ -412,7 +410,7 @@ func choices(want []any) string {
 			break
 		}
 		data, _ := json.Marshal(w) // it was decoded from JSON
-		shown = append(shown, clip(string(data), maxFound))
+		shown = append(shown, visible.Cut(string(data), maxFound, "…"))
 	}
 	if len(shown) == 1 {
 		return shown[0]

@@ -126,7 +126,7 @@ var allowed = map[string][]string{
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":  {"tool/host", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
+	"internal/visible":  {"tool", "tool/host", "toolkit", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
 	"internal/pgtest":   {"internal/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},

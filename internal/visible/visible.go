@@ -29,3 +29,11 @@ func removed(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.IsControl(r) ||
 		unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
+
+// Cut returns s, or the whole characters in its first limit bytes followed by mark, if s is longer.
+func Cut(s string, limit int, mark string) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + mark
+}

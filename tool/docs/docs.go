@@ -27,7 +27,7 @@ type Package struct {
 // The registry.
 var (
 	mu         sync.RWMutex
-	texts      = map[string]string{} // by package, type and member
+	texts      = map[string]string{} // by "path.Type" or "path.Type.Member"
 	enums      = map[string][]any{}
 	generation int
 )

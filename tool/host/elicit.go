@@ -18,8 +18,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Limits of a question: [Elicitation.Clean] cuts a longer message, [Elicitation.Check]
-// refuses what exceeds the others.
+// Limits of a question: [Elicitation.Clean] cuts a longer message, [Elicitation.Check] refuses what exceeds the other
+// limits.
 const (
 	maxMessage = 8 << 10  // bytes
 	maxURL     = 2 << 10  // bytes
@@ -31,9 +31,7 @@ const (
 // control characters other than line breaks and tabs, which could hide text or control a terminal.
 func (q Elicitation) Clean() Elicitation {
 	q.Message = plain(q.Message)
-	if len(q.Message) > maxMessage {
-		q.Message = strings.ToValidUTF8(q.Message[:maxMessage], "") + "… [cut]"
-	}
+	q.Message = visible.Cut(q.Message, maxMessage, "… [cut]")
 	return q
 }
 
@@ -123,12 +121,11 @@ func (q Elicitation) Site() string {
 	return u.Host
 }
 
-// secret matches names of secrets. The specification allows a page to ask for them,
-// where the client does not see them, but not a form.
+// secret matches names of secrets. MCP allows only a page to ask for secrets, since the client does not see what is
+// typed there.
 var secret = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
 
-// Warnings returns sentences to show to the user before they answer q. That there
-// are none does not mean that q is harmless.
+// Warnings returns sentences to show to the user before they answer q. A question without warnings may still do harm.
 func (q Elicitation) Warnings() []string {
 	var out []string
 	if site := strings.ToLower(q.Site()); site != "" {
@@ -149,6 +146,7 @@ func (q Elicitation) Warnings() []string {
 	return out
 }
 
+// A field is what Elicitation uses of the schema of a form's field.
 type field struct {
 	Type    string     `json:"type"`
 	Title   string     `json:"title"`
@@ -184,8 +182,8 @@ func (q Elicitation) fields() iter.Seq2[string, field] {
 }
 
 // Accept returns the answer that accepts q with the content that the user filled in.
-// Fields they left out get the schema's default, if it has one. It fails if the result
-// does not fit the schema, or has a field that the form does not have.
+// Fields that the user left out get the schema's default, if there is one. Accept fails if the result does not fit the
+// schema, or has a field that the form does not have.
 func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	if q.URL != "" {
 		if len(content) > 0 {

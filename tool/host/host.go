@@ -12,8 +12,8 @@ import (
 // pointers are: equal hosts act for the same user in the same conversation. If a request could belong to several
 // calls, it is forwarded only if all of them have the same host, so that no user sees another user's questions.
 type Host interface {
-	// Elicit puts a question to the user for whom the call runs, and returns their answer. It waits until ctx
-	// ends. Where no user can be asked the answer is [ActionCancel], without an error.
+	// Elicit puts a question to the user for whom the call runs, and returns their answer, for which it waits until ctx
+	// ends. If no user can be asked the answer is [ActionCancel], without an error.
 	Elicit(ctx context.Context, q Elicitation) (Answer, error)
 
 	// Sample returns an answer of the host's model. The error wraps [ErrRefused] if

@@ -80,7 +80,7 @@ func Timeout(d time.Duration) tool.Middleware {
 		defer cancel()
 		for c, err := range next(timed, t, call) {
 			if err != nil && timed.Err() != nil && ctx.Err() == nil && !errors.Is(err, cause) && !errors.Is(err, tool.ErrAbort) {
-				err = cause
+				err = cause // what the tool returned, such as context.Canceled, is only a consequence
 			}
 			if !yield(c, err) {
 				return
@@ -149,7 +149,7 @@ func isRetryable(err error) bool {
 	return errors.As(err, &r) && r.Retryable() && !errors.Is(err, tool.ErrAbort)
 }
 
-// pause waits for d; if the context ends first, it returns its cause.
+// pause waits for d; if the context ends first, pause returns the context's cause.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -170,8 +170,8 @@ func RateLimit(n int, period time.Duration) tool.Middleware {
 	reserve := func(now time.Time) time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
-		if burst := now.Add(interval - period); next.Before(burst) {
-			next = burst
+		if earliest := now.Add(interval - period); next.Before(earliest) { // after a quiet period n calls start at once
+			next = earliest
 		}
 		wait := next.Sub(now)
 		next = next.Add(interval)
@@ -227,7 +227,7 @@ func Cache(n int, maxAge time.Duration) tool.Middleware {
 		failed := false
 		for ch, err := range next(ctx, t, call) {
 			chunks = append(chunks, ch)
-			failed = failed || err != nil || ch.Failed // the reason may follow
+			failed = failed || err != nil || ch.Failed // later chunks of a failure may not be marked
 			if !yield(ch, err) {
 				return
 			}

@@ -20,7 +20,7 @@ import (
 // session. The zero State is empty and ready; it is safe for concurrent use.
 type State struct {
 	mu    sync.Mutex
-	live  map[string]any             // decoded, pointers
+	live  map[string]any             // pointers to decoded values
 	saved map[string]json.RawMessage // not yet decoded
 }
 
@@ -94,7 +94,7 @@ func (s *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s.all())
 }
 
-// all returns the values by their names. The caller holds the lock.
+// all returns the values, decoded or not, by their names. The caller holds the lock.
 func (s *State) all() map[string]any {
 	all := maps.Clone(s.live)
 	if all == nil {

@@ -72,7 +72,7 @@ func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	}
 }
 
-// A checker tests one tool. Only problem may be called from several goroutines.
+// A checker tests one tool. Only call, and addProblem, may be called from several goroutines.
 type checker struct {
 	tool   tool.Tool
 	info   tool.Info
@@ -86,8 +86,8 @@ type checker struct {
 	ordered  []error
 }
 
-// problem records what is wrong, once: many inputs may cause the same panic.
-func (c *checker) problem(format string, a ...any) {
+// addProblem records what is wrong, once: many inputs may cause the same panic.
+func (c *checker) addProblem(format string, a ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := fmt.Errorf("tool %q: "+format, append([]any{c.info.Name}, a...)...)
@@ -105,42 +105,42 @@ func (c *checker) problem(format string, a ...any) {
 // check runs all checks and returns what is wrong, in the order in which it was found. An
 // external tool is not called.
 func (c *checker) check() []error {
-	c.description()
-	c.refusals()
-	inputs := c.inputs()
-	c.capabilities(inputs)
+	c.checkInfo()
+	c.checkRefusals()
+	inputs := c.validInputs()
+	c.checkCapabilities(inputs)
 	if c.info.External {
 		return c.ordered
 	}
-	c.cancellation(inputs)
+	c.checkCancellation(inputs)
 	for _, in := range inputs {
 		c.call(c.ctx, in)
 	}
-	c.parallel(inputs)
+	c.callInParallel(inputs)
 	return c.ordered
 }
 
-// description checks the tool's Info and its capabilities' signatures.
-func (c *checker) description() {
+// checkInfo checks the tool's Info and its capabilities' signatures.
+func (c *checker) checkInfo() {
 	if err := tool.CheckCapabilities(c.tool); err != nil {
-		c.problem("%v", err)
+		c.addProblem("%v", err)
 	}
 	if err := c.info.Check(); err != nil {
-		c.problem("%w", err)
+		c.addProblem("%w", err)
 	}
 	if c.info.Description == "" {
-		c.problem("it has no description; a model cannot know when to call it")
+		c.addProblem("it has no description; a model cannot know when to call it")
 	}
 	if !reflect.DeepEqual(c.info, c.tool.Info()) {
-		c.problem("Info returned something else the second time")
+		c.addProblem("Info returned something else the second time")
 	}
 	if _, err := compile(c.info.Input); err != nil {
-		c.problem("the input schema is not valid: %w", err)
+		c.addProblem("the input schema is not valid: %w", err)
 	}
 	if c.info.Output != nil {
 		s, err := compile(c.info.Output)
 		if err != nil {
-			c.problem("the output schema is not valid: %w", err)
+			c.addProblem("the output schema is not valid: %w", err)
 		}
 		c.output = s
 	}
@@ -160,25 +160,25 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	return comp.Compile("tool://schema")
 }
 
-// refusals checks that arguments that were cut off or are not an object are refused.
-func (c *checker) refusals() {
+// checkRefusals checks that arguments that were cut off or are not an object are refused.
+func (c *checker) checkRefusals() {
 	for _, bad := range []string{`{`, `{"`, `{"a`, "```json\n{", `nothing`} {
 		args, err := tool.Arguments(c.tool, json.RawMessage(bad))
 		if _, ok := errors.AsType[*tool.ArgumentError](err); !ok {
-			c.problem("the arguments %q became %s (error %v); want a *tool.ArgumentError", bad, args.JSON, err)
+			c.addProblem("the arguments %q became %s (error %v); want a *tool.ArgumentError", bad, args.JSON, err)
 		}
 	}
 }
 
-// inputs returns valid arguments, made from the schema and from random bytes.
-func (c *checker) inputs() []json.RawMessage {
+// validInputs returns valid arguments, made from the schema and from random bytes.
+func (c *checker) validInputs() []json.RawMessage {
 	var valid []json.RawMessage
 	keep := func(raw []byte) {
 		args, err := tool.Arguments(c.tool, raw)
 		if err == nil {
 			valid = append(valid, args.JSON)
 		} else if _, ok := errors.AsType[*tool.ArgumentError](err); !ok {
-			c.problem("the arguments %q led to an error of type %T; want a *tool.ArgumentError", raw, err)
+			c.addProblem("the arguments %q led to an error of type %T; want a *tool.ArgumentError", raw, err)
 		}
 	}
 	g := generator{rng: c.rng}
@@ -201,8 +201,8 @@ func (c *checker) inputs() []json.RawMessage {
 	return valid
 }
 
-// capabilities compares the tool with a wrapper of it.
-func (c *checker) capabilities(inputs []json.RawMessage) {
+// checkCapabilities compares the tool with a wrapper of it.
+func (c *checker) checkCapabilities(inputs []json.RawMessage) {
 	wrapped := tool.With(c.tool)
 	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
 		if stack := noPanic(func() {
@@ -213,10 +213,10 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
 			if a.ReadOnly != b.ReadOnly || reflect.TypeOf(a.Checker) != reflect.TypeOf(b.Checker) || !slices.Equal(a.Borrows, b.Borrows) {
-				c.problem("a wrapper hides a capability")
+				c.addProblem("a wrapper hides a capability")
 			}
 		}); stack != "" {
-			c.problem("a capability panicked on %s: %s", in, stack)
+			c.addProblem("a capability panicked on %s: %s", in, stack)
 		}
 	}
 }
@@ -236,8 +236,8 @@ func (c *checker) judge(input json.RawMessage) {
 	_, _ = call.Checker.Match(p, permission.Rule{Tool: c.info.Name, Pattern: "x", Behavior: permission.Deny})
 }
 
-// cancellation checks that a call ends if its context has ended.
-func (c *checker) cancellation(inputs []json.RawMessage) {
+// checkCancellation checks that a call ends if its context has ended.
+func (c *checker) checkCancellation(inputs []json.RawMessage) {
 	if len(inputs) == 0 {
 		return
 	}
@@ -248,12 +248,10 @@ func (c *checker) cancellation(inputs []json.RawMessage) {
 		defer close(done)
 		c.call(ctx, inputs[0])
 	}()
-	timer := time.NewTimer(cancelTimeout)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
-		c.problem("a call did not end within %v although its context had", cancelTimeout)
+	case <-time.After(cancelTimeout):
+		c.addProblem("a call did not end within %v although its context had", cancelTimeout)
 	}
 }
 
@@ -264,19 +262,19 @@ func (c *checker) call(ctx context.Context, input json.RawMessage) {
 			if err != nil {
 				return
 			}
-			c.chunk(ch, input)
+			c.checkChunk(ch, input)
 		}
 	}); stack != "" {
-		c.problem("it panicked on %s: %s", input, stack)
+		c.addProblem("it panicked on %s: %s", input, stack)
 	}
 }
 
-// chunk checks a piece of a result.
-func (c *checker) chunk(ch tool.Chunk, input json.RawMessage) {
+// checkChunk checks a piece of a result.
+func (c *checker) checkChunk(ch tool.Chunk, input json.RawMessage) {
 	switch ch.Block.(type) {
 	case nil, *message.Text, *message.Data:
 	default:
-		c.problem("it returned a block of type %T; only *message.Text and *message.Data are allowed", ch.Block)
+		c.addProblem("it returned a block of type %T; only *message.Text and *message.Data are allowed", ch.Block)
 	}
 	if ch.Structured == nil || c.output == nil {
 		return
@@ -286,12 +284,12 @@ func (c *checker) chunk(ch tool.Chunk, input json.RawMessage) {
 		err = c.output.Validate(doc)
 	}
 	if err != nil {
-		c.problem("the structured result does not fit the output schema\nof %s: %s: %v", input, ch.Structured, err)
+		c.addProblem("the structured result does not fit the output schema\nof %s: %s: %v", input, ch.Structured, err)
 	}
 }
 
-// parallel makes parallel calls, for the race detector.
-func (c *checker) parallel(inputs []json.RawMessage) {
+// callInParallel makes parallel calls, for the race detector.
+func (c *checker) callInParallel(inputs []json.RawMessage) {
 	var wg sync.WaitGroup
 	for i := range min(8, len(inputs)) {
 		wg.Go(func() {
@@ -299,7 +297,7 @@ func (c *checker) parallel(inputs []json.RawMessage) {
 				c.call(c.ctx, in)
 			}
 			if c.tool.Info().Name != c.info.Name {
-				c.problem("Info changed while calls ran")
+				c.addProblem("Info changed while calls ran")
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func TestRunFindsToolsThatIgnoreCancellation(t *testing.T) {
 			return "", nil
 		}))
 		c := checker{tool: stubborn, info: stubborn.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1}
-		c.cancellation([]json.RawMessage{json.RawMessage(`{}`)})
+		c.checkCancellation([]json.RawMessage{json.RawMessage(`{}`)})
 		if len(c.ordered) != 1 || !strings.Contains(c.ordered[0].Error(), "did not end") {
 			t.Errorf("got %v", c.ordered)
 		}
