@@ -110,7 +110,7 @@ type Config struct {
 
 	// Approve, if not nil, answers questions within the run, so that it does not end waiting. It is
 	// called for one question at a time. Running calls continue meanwhile, and their events are emitted
-	// after it has returned. Its answer is for the call in question; Call may be empty.
+	// after it has returned. The Confirm is for the call in question; its Call may be empty.
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
 	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a call
@@ -122,8 +122,8 @@ type Config struct {
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
 	// AnswerWithin is the time within which a question may be answered; 0 means no limit. A later answer
-	// fails with [ErrExpired], and a run without inputs asks again. The context of Approve ends
-	// then; an answer that it still gives is ignored, and the run ends waiting.
+	// fails with [ErrExpired], and a run without inputs asks again. After that time the context of Approve
+	// ends; an answer that Approve returns later is ignored, and the run ends waiting.
 	AnswerWithin time.Duration
 
 	// Save, if not nil, saves the State. It is called before anything that depends on it is emitted or run. An error
@@ -147,8 +147,8 @@ type Config struct {
 	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is
 	// encoded, by Save or otherwise, and what [Window.Results] stores. Tools still get the original arguments, and
 	// the model the original conversation; so do Approve and the result of Reply, and the State in memory is not
-	// changed. In a State that was loaded the model reads placeholders, and an open call with one in its arguments
-	// is not run. It applies to sub-agents too, whose own Redact counts only if this is nil.
+	// changed. In a State that was loaded the model reads placeholders, and an open call with a placeholder in its
+	// arguments is not run. It applies to sub-agents too, whose own Redact counts only if this is nil.
 	//
 	// Text is emitted a little later if it may be the beginning of a secret, and the arguments of
 	// a call when they are complete. The errors of Run are not redacted.
@@ -163,10 +163,9 @@ type Config struct {
 	// question, at most MaxParallel at a time. Their output, questions and results are emitted after the answer
 	// is complete: only the timing differs. ToolTimeout counts from their start.
 	//
-	// If the answer breaks off its calls are stopped and forgotten. They may then have been judged
-	// and run for nothing, which does no harm if a tool that says it only reads does nothing else
-	// and uses neither money nor a quota. Hence it is not the default. No call starts early in a
-	// sub-agent that shares a limit of tool calls, or while others run in the background.
+	// If the answer breaks off its calls are stopped and forgotten: they have run for nothing. That does no harm if
+	// tools that claim to be read-only are, and cost neither money nor a quota; so Eager is not the default. No call
+	// starts early in a sub-agent that shares a limit of tool calls, or while calls run in the background.
 	Eager bool
 
 	// Background is how long a tool call may keep the model waiting; 0 means until it ends. A call that takes
@@ -202,8 +201,8 @@ type Seams struct {
 type Agent struct {
 	cfg Config
 	levels
-	background tool.Tool // see Config.Background; may be nil
-	parent     *subLink  // of the run that this agent works for; may be nil
+	background tool.Tool // the tool named background; nil without Config.Background
+	parent     *subLink  // to the run that this agent works for as a sub-agent, or nil
 }
 
 // minKey is the minimum size of [Config].Key in bytes; 128 bits cannot be guessed.
@@ -272,7 +271,7 @@ type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
 	ToolCalls int     // calls that the model may make
 	Tokens    int     // input and output together, as the server reports them
-	Cost      float64 // in the currency of Price, which is US dollars if that is nil
+	Cost      float64 // in US dollars, or in the currency of Price if that is not nil
 
 	// Time counts from the input, including waiting for approval. When it is up model calls and
 	// tool calls are cancelled. After a tool call, or between two, the model may still give a
@@ -326,31 +325,31 @@ type Window struct {
 	Compact, Keep float64
 
 	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
-	// of tokens in the window if that is less, negative no limit. Of a longer one it reads the
+	// of tokens in the window if that is less, negative no limit. Of a longer text it reads the
 	// beginning and the end. Results, if not nil, stores the whole; see [ReadResult]. Pinned results
 	// ([tool.Chunk]), such as the instructions of skills, are never cut.
 	MaxResult int
 	Results   Results
 
 	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all. If there are more
-	// the oldest are replaced with notes, down to half as many, so that the provider's cache is not lost for each.
+	// the oldest are replaced with notes, down to half as many, so that the provider's cache is not lost with each new one.
 	MaxData int
 }
 
-// defaultWindow is the minimum of most models. A server with less rejects a
-// request that is too long, and the conversation is compacted then.
+// defaultWindow is a window that most models have. A server with a smaller one rejects a long request, and the
+// conversation is then compacted.
 const defaultWindow = 128_000
 
 func (w *Window) setDefaults(m model.Model) error {
 	if w.Compact > 1 || w.Keep < 0 || w.Compact > 0 && w.Keep >= w.Compact {
 		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact must be at most 1 and Keep less than Compact", w.Compact, w.Keep)
 	}
-	if known, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
-		w.Tokens = known.ContextWindow()
+	if windowed, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
+		w.Tokens = windowed.ContextWindow()
 	}
 	if w.Tokens == 0 {
-		found, _ := catalog.Default().Find(modelName(m))
-		w.Tokens = found.Prompt()
+		entry, _ := catalog.Default().Find(modelName(m))
+		w.Tokens = entry.Prompt() // 0 for an unknown model
 	}
 	w.Tokens = cmp.Or(w.Tokens, defaultWindow)
 	w.Compact, w.Keep = cmp.Or(w.Compact, 0.8), cmp.Or(w.Keep, 0.1)
@@ -365,7 +364,7 @@ var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware
 type levels struct {
 	model        model.Model
 	reveals      bool // the model accepts tools in the conversation; see reveal.go
-	tools        []tool.Middleware
+	aroundTools  []tool.Middleware
 	judge        JudgeFunc
 	instructions InstructionsFunc
 }
@@ -392,7 +391,7 @@ func compose(cfg *Config) levels {
 	}
 	for _, m := range mws {
 		if m.Tool != nil {
-			l.tools = append(l.tools, m.Tool)
+			l.aroundTools = append(l.aroundTools, m.Tool)
 		}
 	}
 	revealer, ok := model.As[model.Revealer](l.model)

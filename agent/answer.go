@@ -219,7 +219,7 @@ func (r *run) applyAnswer(in Input) error {
 		return nil
 	}
 	r.consume(in)
-	// After the check, reopen may have ended the call, or its question may have expired, so that it is asked again.
+	// Since the check, reopen may have ended the call, or its question may have expired: the answer has no effect then.
 	c, err := r.st.loop.Waiting(call, want)
 	if err != nil {
 		return nil
@@ -227,12 +227,12 @@ func (r *run) applyAnswer(in Input) error {
 	if confirm, ok := in.(event.Confirm); ok {
 		return r.confirm(c, confirm)
 	}
-	given := in.(event.Result) // truncated like the result of a tool that ran: it may be a whole web page
+	given := in.(event.Result)
 	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
 	if given.Failed {
 		res.Outcome = message.OutcomeError
 	}
-	return r.recordResult(c, res)
+	return r.recordResult(c, res) // which truncates it: it may be a whole web page
 }
 
 // addUserMessage adds a user's message. No call waits for an answer, since checkInputs would have rejected the

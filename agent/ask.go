@@ -130,8 +130,8 @@ func (r *run) keepText(answer *message.Message, why string) error {
 	return r.addMessage(&m, why)
 }
 
-// request returns a request with the conversation, or with other messages. The messages are clipped, so that
-// a middleware that appends to them does not write into the State.
+// request returns a request with messages. They are clipped, so that a middleware that appends to them does not write
+// into the State.
 func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
@@ -143,7 +143,7 @@ func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Reque
 	if r.dialog.last { // keep the tools listed, so that the provider's cache stays valid
 		req.Choice.Mode = model.ChoiceNone
 	}
-	if r.final != nil && (r.dialog.last || r.final.asked > 1) {
+	if r.final != nil && (r.dialog.last || r.final.asked > 1) { // it has ignored the first reminder
 		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
 	}
 	r.addTools(req, v)
@@ -208,10 +208,10 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
-	original, m, inbox := r.a.model, r.retrying(), &r.inbox
+	original, retrying, inbox := r.a.model, r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Call the iterator instead of ranging over it: a loop body would take four more allocations.
-		m.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
+		retrying.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
 			switch {
 			case mc.err != nil:
 				return false
@@ -289,13 +289,13 @@ func (r *run) accept(mc *modelCall) error {
 	for i, tc := range calls {
 		raw := mc.calls[i].args
 		c, repaired := r.openCall(tc, raw, opening...)
-		over := ""
+		reached := ""
 		if !r.countCall() {
-			over = cmp.Or(r.sharedLimit(), "a limit")
+			reached = cmp.Or(r.sharedLimit(), "a limit")
 		}
-		// A value that is not an object may be the beginning of a longer one.
+		// The last arguments of an answer that was too long are cut off unless they are a whole object.
 		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
-		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
+		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), LimitReached: reached})
 		events = append(events, &event.ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
 			ended = append(ended, newToolResult(c))
@@ -321,24 +321,24 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	if isObject(raw) {
 		tc.Input = strictjson.Plain(raw)
 	}
-	bad := func(err error) (*openCall, []string) {
+	fail := func(err error) (*openCall, []string) {
 		c.Status, c.Result = decide.Done, notRun(c, err)
 		return c, nil
 	}
 	if nameless {
-		return bad(errNameless)
+		return fail(errNameless)
 	}
 	t, inner, err := r.resolve(tc.Name, raw, opening...)
 	if err != nil {
-		return bad(err)
+		return fail(err)
 	}
 	args, err := tool.Arguments(t, inner)
 	if err != nil {
-		return bad(err)
+		return fail(err)
 	}
 	if h, ok := tool.As[*handoff](t); ok {
 		if err := r.checkHandoff(h); err != nil {
-			return bad(err)
+			return fail(err)
 		}
 		c.Handoff = decide.HandoffTo
 		if h.to == nil {

@@ -62,22 +62,22 @@ func (r *run) backgroundFlight(id string) *toolCall {
 }
 
 // recordBackground keeps the result of a background call for the conversation, and emits it with the next save.
-func (r *run) recordBackground(a *backgroundCall, res *message.ToolResult) {
-	a.Result = r.cleanResult(a.ID, a.Tool, res)
-	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: a.ID, Name: a.Tool, Result: a.Result})
+func (r *run) recordBackground(bg *backgroundCall, res *message.ToolResult) {
+	bg.Result = r.cleanResult(bg.ID, bg.Tool, res)
+	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: bg.ID, Name: bg.Tool, Result: bg.Result})
 }
 
 // collect stores the results of the background calls that have ended or, if all is set, of all, for which it
 // waits. An error ends the run.
 func (r *run) collect(all bool) (err error) {
-	for _, a := range r.st.loop.InBackground() {
-		tc := r.backgroundFlight(a.ID)
+	for _, bg := range r.st.loop.InBackground() {
+		tc := r.backgroundFlight(bg.ID)
 		if !all && !tc.ended {
 			continue
 		}
 		r.await(&tc.flight)
 		r.forget(&tc.flight)
-		r.recordBackground(a, tc.res)
+		r.recordBackground(bg, tc.res)
 		err = join(err, tc.err)
 	}
 	return err
@@ -95,7 +95,7 @@ func (r *run) addEnded() error {
 // all are cancelled.
 func (r *run) waitForBackground() error {
 	defer context.AfterFunc(r.ctx, r.inbox.wake)()
-	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
+	ended := func(bg *backgroundCall) bool { return r.backgroundFlight(bg.ID).ended }
 	// After a crash, or while waiting for approval, there may only be results that the model has not read.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
@@ -116,8 +116,8 @@ func (r *run) collectAll() error {
 // stopBackground cancels background calls, and waits for them: only a tool that ignores its cancellation may outlive
 // a run.
 func (r *run) stopBackground() error {
-	for _, a := range r.st.loop.InBackground() {
-		r.backgroundFlight(a.ID).cancelWith(context.Canceled)
+	for _, bg := range r.st.loop.InBackground() {
+		r.backgroundFlight(bg.ID).cancelWith(context.Canceled)
 	}
 	return r.collect(true)
 }
@@ -129,23 +129,23 @@ func (r *run) addBackgroundResults() error {
 	if len(r.st.loop.Background) == len(r.st.loop.InBackground()) {
 		return nil
 	}
-	v, cancelled := r.currentView()
+	v, err := r.currentView()
 	m := r.hintMessage("", "")
-	// From here on no foreign code may panic, or results would be lost.
+	// From here on nothing that may panic is called, or results would be lost.
 	var hints, data message.Blocks
 	var succeeded []string
-	for _, a := range r.st.loop.RemoveEnded() {
+	for _, bg := range r.st.loop.RemoveEnded() {
 		// What the tool returned must not end the tag by itself.
-		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
-		hints = append(hints, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, a.ID, a.Tool, a.Result.Outcome, text)})
-		for _, d := range window.DataIn(a.Result.Blocks) {
+		text := resultEnd().ReplaceAllString(bg.Result.Text(), `<\/$1`)
+		hints = append(hints, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, bg.ID, bg.Tool, bg.Result.Outcome, text)})
+		for _, d := range window.DataIn(bg.Result.Blocks) {
 			data = append(data, d)
 		}
-		if a.Result.Outcome == message.OutcomeSuccess {
-			succeeded = append(succeeded, a.Tool)
+		if bg.Result.Outcome == message.OutcomeSuccess {
+			succeeded = append(succeeded, bg.Tool)
 		}
 	}
-	if cancelled == nil {
+	if err == nil { // else the run is cancelled
 		v.Advance(succeeded...)
 	}
 	r.cache.view = nil

@@ -54,7 +54,7 @@ func notRun(c *openCall, err error) *message.ToolResult {
 func (r *run) tool(c *openCall) (tool.Tool, error) {
 	if c.Tool != c.Name { // the arguments that the model has sent name the tool, as for call_tool
 		t, _, err := r.resolve(c.Name, r.sentInput(c.ID))
-		if err != nil || t.Info().Name == c.Tool { // a loaded State may say otherwise
+		if err != nil || t.Info().Name == c.Tool { // the Tool of a loaded State may be another one
 			return t, err
 		}
 	}
@@ -109,7 +109,7 @@ func (r *run) judge(c *openCall) error {
 	return err
 }
 
-// decision asks the permission engine about c, or returns the decision that was made early, once.
+// decision asks the permission engine about c. If c was judged early, the first call returns that decision instead.
 func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
 	if tc := r.early.find(c); tc != nil && tc.decision != nil {
 		d := *tc.decision
@@ -171,7 +171,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 			}
 			answer, err := r.askApprove(*q, c)
 			switch {
-			case r.tooLate(q.Call) && r.ctx.Err() == nil:
+			case r.tooLate(q.Call) && r.ctx.Err() == nil: // the question stays open
 			case err != nil:
 				return false, err
 			default:
@@ -267,13 +267,13 @@ func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
-// idempotencyKey returns the key of c, a call of the message named answer: the same in every process that
+// idempotencyKey returns the key of c, a call of the message with the id answerID: the same in every process that
 // continues this State, and different for any other call. It includes the id of the message because a model may
 // reuse a call id that a compaction has removed; and the arguments because the user may edit them, and services
 // reject a key that is reused with other arguments.
-func (r *run) idempotencyKey(c *openCall, answer string) string {
+func (r *run) idempotencyKey(c *openCall, answerID string) string {
 	h := sha256.New()
-	for _, part := range []string{r.st.ID, r.st.loop.Run + "/" + answer + "/" + c.ID, string(c.Input)} {
+	for _, part := range []string{r.st.ID, r.st.loop.Run + "/" + answerID + "/" + c.ID, string(c.Input)} {
 		sum := sha256.Sum256([]byte(part)) // hash each part, so that different lists cannot be joined to the same text
 		h.Write(sum[:])
 	}

@@ -18,7 +18,7 @@ import (
 // become calls of the answer: changes of the tools' State cannot be undone for a single call.
 type earlyCalls struct {
 	run       *run
-	answer    string      // the id of the message
+	answerID  string      // the id of the message
 	calls     []*toolCall // calls that were judged; the last may not have started
 	closed    bool        // no further call of this answer starts early
 	accepted  bool        // the calls are part of the answer and will not be dropped
@@ -35,10 +35,10 @@ const maxChecks = 8
 
 // newEarly prepares for an answer. It returns nil if none of its calls may start early, for example while background
 // calls run: their changes of the tools' State could not be distinguished from those of early calls.
-func (r *run) newEarly(answer string) *earlyCalls {
+func (r *run) newEarly(answerID string) *earlyCalls {
 	r.dropEarly()
 	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
-		r.early = &earlyCalls{run: r, answer: answer}
+		r.early = &earlyCalls{run: r, answerID: answerID}
 	}
 	return r.early
 }
@@ -93,12 +93,12 @@ func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 		return false
 	}
 	pc := tool.PermissionCall(t, c.Input)
-	if !pc.ReadOnly || !e.admits() {
+	if !pc.ReadOnly || !e.admitNext() {
 		return false
 	}
 	d := r.a.judge(r.stateful(r.ctx), r.currentPolicy(), pc)
 	c.Judgement = &d.Judgement
-	f := r.newToolCall(c, t, e.answer)
+	f := r.newToolCall(c, t, e.answerID)
 	f.raw, f.decision, f.begun = raw, &d, r.cfg.Now()
 	e.calls = append(e.calls, f)
 	if d.Behavior != permission.Allow {
@@ -141,8 +141,8 @@ func shownInfo(v *toolkit.View, name string) *tool.Info {
 	return nil
 }
 
-// admits reports whether the limits allow another call, and prepares for the first.
-func (e *earlyCalls) admits() bool {
+// admitNext reports whether the limits allow another call. Before the first it records what dropEarly restores.
+func (e *earlyCalls) admitNext() bool {
 	if len(e.calls) > 0 {
 		return len(e.calls) < e.callLimit
 	}
@@ -198,7 +198,7 @@ func (r *run) acceptEarly() (same bool, err error) {
 		if !tc.started() { // only judged
 			continue
 		}
-		for c.Status == decide.Allowed && c.Judged != r.st.loop.Ended() {
+		for c.Status == decide.Allowed && c.Judged != r.st.loop.EndedCalls() {
 			if err := r.judge(c); err != nil {
 				return false, err
 			}

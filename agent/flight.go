@@ -133,7 +133,7 @@ func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 func (r *run) handle(rep report) error {
 	f := rep.from
 	if f == nil && r.early.mayDrop() {
-		f = &r.early.calls[0].flight // the early calls are committed or dropped together
+		f = &r.early.calls[0].flight // the report may be of an early call, and those are committed or dropped together
 	}
 	switch {
 	case f != nil && f.stage == launched:

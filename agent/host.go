@@ -62,9 +62,9 @@ func (h *callHost) emit(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.r.emit(ev); return nil })
 }
 
-// await waits until the requesting call is part of the conversation: a call that started early may still be dropped,
+// awaitCommit waits until the requesting call is part of the conversation: a call that started early may still be dropped,
 // and must not ask the user or the model.
-func (h *callHost) await(ctx context.Context) error {
+func (h *callHost) awaitCommit(ctx context.Context) error {
 	if !h.a.cfg.Eager {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 		return host.Answer{}, err
 	}
 	q = q.Clean()
-	if h.await(ctx) != nil {
+	if h.awaitCommit(ctx) != nil {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	if h.a.cfg.Elicit == nil && h.outer != nil {
@@ -134,7 +134,7 @@ func refused(format string, args ...any) error {
 
 // Sample sends the request to the agent's model, if the policy, the user and the limits allow it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
-	if err := h.await(ctx); err != nil {
+	if err := h.awaitCommit(ctx); err != nil {
 		return host.Sample{}, err
 	}
 	if !acquire(ctx, h.r.questions.sampling) { // one at a time, so that together they stay within the budget
@@ -183,8 +183,8 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	return sampleOf(msg, fin.Reason, req.Stop), nil
 }
 
-// illegal matches characters that are not allowed in tool names.
-var illegal = lazy.Regexp(`[^A-Za-z0-9_-]`)
+// notInNames matches the characters that tool names must not contain.
+var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
 // sampleCall describes a sampling request for the permission engine, as a call of the server's tool "sampling".
 func sampleCall(req host.SampleRequest) *permission.Call {
@@ -192,7 +192,7 @@ func sampleCall(req host.SampleRequest) *permission.Call {
 	if err != nil {
 		input = json.RawMessage(`{}`)
 	}
-	return &permission.Call{Tool: "mcp__" + illegal().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
+	return &permission.Call{Tool: "mcp__" + notInNames().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
 }
 
 // admitSample judges a sampling request and counts it. maxTokens is the limit of the answer. The error says why the

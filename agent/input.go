@@ -104,10 +104,10 @@ func answeredCall(in Input) (call string, want decide.Status) {
 // ErrInput matches, by [errors.Is], the error of a run that has rejected its inputs.
 var ErrInput = errors.New("the inputs were rejected")
 
-// An inputError is an error without secrets: it may quote an answer, and queues store it with the input.
+// An inputError removes the secrets from an error: it may quote an answer, and queues store it with the input.
 type inputError struct {
 	error
-	text string
+	text string // without secrets
 }
 
 func (e inputError) Error() string        { return e.text }

@@ -41,7 +41,7 @@ type modelCall struct {
 // A partialCall is a call that is being received. Its arguments are kept verbatim until
 // the answer is complete: a prefix of JSON can be valid by itself.
 type partialCall struct {
-	index int // of the model
+	index int // by which the model's pieces name the call
 	call  *message.ToolCall
 	args  []byte
 }
@@ -107,7 +107,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.index == d.Index })
 	if i < 0 {
 		id := d.ID
-		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c partialCall) bool { return nested(id, c.call.ID) }) {
+		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c partialCall) bool { return isAmbiguous(id, c.call.ID) }) {
 			id = mc.newID()
 		}
 		mc.run.dialog.ids[id] = true
@@ -130,9 +130,9 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
-// nested reports whether one of two call ids is the other followed by a slash and more, as the ids of a sub-agent's
+// isAmbiguous reports whether one of two call ids is the other followed by a slash and more, as the ids of a sub-agent's
 // calls are. Otherwise two calls could get the same id, and an answer about one would count for the other.
-func nested(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
+func isAmbiguous(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID returns an id derived from that of the message, which is random.
 func (mc *modelCall) newID() string {

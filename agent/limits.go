@@ -72,22 +72,23 @@ func (r *run) callsLeft() int {
 	return math.MaxInt
 }
 
+// spend counts the tokens and the cost of a model call.
 func (r *run) spend(m *message.Message) {
 	if m.Usage == nil {
 		return
 	}
-	cost := decide.Charge{Usage: *m.Usage}
+	charge := decide.Charge{Usage: *m.Usage}
 	if r.cfg.Limits.Price != nil {
-		cost.Cost = r.cfg.Limits.Price(m.Model, *m.Usage)
+		charge.Cost = r.cfg.Limits.Price(m.Model, *m.Usage)
 	}
-	r.addCost(cost)
+	r.addCharge(charge)
 }
 
-// addCost counts a cost of this agent or of a sub-agent.
-func (r *run) addCost(cost decide.Charge) {
-	r.dialog.usage.Add(cost.Usage)
-	r.st.Usage.Add(cost.Usage)
-	r.st.loop.Spent.Add(cost)
+// addCharge counts a charge of this agent or of a sub-agent.
+func (r *run) addCharge(charge decide.Charge) {
+	r.dialog.usage.Add(charge.Usage)
+	r.st.Usage.Add(charge.Usage)
+	r.st.loop.Spent.Add(charge)
 }
 
 // timeLeft returns how much of Limits.Time is left, and whether there is such a limit.

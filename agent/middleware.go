@@ -50,9 +50,9 @@ type (
 )
 
 // wrap composes the functions of one level around the innermost.
-func wrap[F any](mws []Middleware, inner F, of func(Middleware) func(F) F) F {
+func wrap[F any](mws []Middleware, inner F, level func(Middleware) func(F) F) F {
 	for _, m := range slices.Backward(mws) {
-		if w := of(m); w != nil {
+		if w := level(m); w != nil {
 			inner = w(inner)
 		}
 	}

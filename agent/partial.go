@@ -59,29 +59,29 @@ func (p *partialJSON) add(ev *event.ToolCallDelta, decode func(json.RawMessage) 
 func completeJSON(text string, withString bool) string {
 	var open []byte    // brackets that close the open objects and arrays, the innermost last
 	end, tail := 0, "" // the result has text[:end], then tail, then the brackets
-	name := false      // the next string is the name of a member
+	isName := false    // the next string is the name of a member
 scan:
 	for i := 0; i < len(text); {
 		n := 1
 		switch c := text[i]; c {
 		case '{', '[':
-			open, name, end = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
+			open, isName, end = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
 		case '}', ']':
 			open, end = open[:max(len(open)-1, 0)], i+1
 		case ',':
-			name = len(open) > 0 && open[len(open)-1] == '}'
+			isName = len(open) > 0 && open[len(open)-1] == '}'
 		case ':':
-			name = false
+			isName = false
 		case ' ', '\t', '\r', '\n':
 		case '"':
 			var ended bool
 			if n, ended = stringLength(text[i:]); !ended {
-				if withString && !name {
+				if withString && !isName {
 					end, tail = i+n, `"`
 				}
 				break scan
 			}
-			if !name {
+			if !isName {
 				end = i + n
 			}
 		default:

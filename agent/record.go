@@ -96,7 +96,7 @@ func join(errs ...error) error {
 	var all []error
 	for _, err := range errs {
 		list := []error{err}
-		if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() {
+		if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() { // made by join
 			list = many.Unwrap()
 		}
 		for _, err := range list {
@@ -120,7 +120,7 @@ func (r *run) emit(ev event.Event) {
 		return
 	}
 	out.queue = r.prepare(out.queue, ev)
-	r.yieldQueue()
+	r.flush()
 }
 
 // hold keeps an event back until a save has succeeded.
@@ -132,7 +132,7 @@ func (r *run) release() {
 	out.queue = append(out.queue, out.held...)
 	clear(out.held)
 	out.held = out.held[:0]
-	r.yieldQueue()
+	r.flush()
 }
 
 // forget drops the held events with numbers greater than seq.
@@ -157,14 +157,12 @@ func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	return list
 }
 
-func (r *run) yieldQueue() {
-	if !r.consumer.paused {
-		r.flush()
-	}
-}
-
+// flush yields the queue, unless Config.Approve is being called.
 func (r *run) flush() {
 	out := &r.consumer
+	if out.paused {
+		return
+	}
 	for _, ev := range out.queue {
 		if out.stopped {
 			break
@@ -204,8 +202,8 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// store saves the State together with new events, and then yields them. If the save fails they wait until a later
-// save succeeds. The run ends with the error in any case, so that can only be one of the saves that close open calls.
+// store saves the State together with new events, and then yields them. If the save fails the run ends with
+// its error, and the events are yielded only if one of the saves succeeds with which the run closes its open calls.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range out.unsent {
@@ -309,7 +307,7 @@ func (r *run) stateful(ctx context.Context) context.Context {
 type subLink struct {
 	state      json.RawMessage // of the sub-agent's conversation; nil for a new one
 	unverified bool            // state comes from a State whose seal was not checked
-	inputs     []Input         // answers for it
+	inputs     []Input         // answers for the sub-agent
 	judge      JudgeFunc       // of the outer run, with its policy
 	outer      *Config         // of the outer run; may be nil
 
@@ -317,7 +315,7 @@ type subLink struct {
 	// fn, or an error if the outer run has ended.
 	do func(fn func(outer *run, c *openCall) error) error
 
-	waits bool // ended waiting for an answer
+	waits bool // the sub-agent has ended, waiting for an answer
 
 	seq int64 // of the sub-agent's last event that the outer run has emitted or held
 }

@@ -258,8 +258,8 @@ func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	return found
 }
 
-// redactRules returns rules without secrets. An allow rule with a secret is dropped; one that
-// denies or asks then applies to every call of its tool.
+// redactRules returns rules without secrets. An allow rule with a secret is dropped; a deny or
+// ask rule with a secret is extended to every call of its tool.
 func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule {
 	out := rules[:0:0]
 	for _, rule := range rules {

@@ -105,12 +105,12 @@ func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) ev
 	return out
 }
 
-// flush ends the texts for which the function returns true, and returns what was held back.
-func (c *eventRedactor) flush(which func(textKey) bool) []event.Event {
+// flush ends the texts that ends selects, and returns what was held back of them.
+func (c *eventRedactor) flush(ends func(textKey) bool) []event.Event {
 	var out []event.Event
 	// In the order in which they began: consumers rely on it.
 	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
-		if !which(h.key) {
+		if !ends(h.key) {
 			return false
 		}
 		rest := h.text.Close()

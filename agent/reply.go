@@ -72,6 +72,7 @@ type textStream struct {
 	gap   string // what separates the next one from it
 }
 
+// piece returns the text that ev adds.
 func (s *textStream) piece(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.Message:
@@ -107,7 +108,7 @@ func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (
 	return replyAs[T](ctx, a, st, inputs, func(*event.ToolCallDelta) bool { return true })
 }
 
-// StreamAs is [ReplyAs] that shows the answer while it is generated. It yields values of T decoded from
+// StreamAs is [ReplyAs] as a stream. While the answer is generated it yields values of T decoded from
 // the part that has arrived: strings grow, and a number or a field appears when it is complete. These
 // values are not checked, and one may contain less than the one before if the model starts its answer
 // again. The last value, after which the sequence ends without an error, is the checked answer.

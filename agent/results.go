@@ -119,17 +119,17 @@ func withReadLimit(ctx context.Context, maxResult int) context.Context {
 	if maxResult < 0 || maxResult >= readLimit+noteRoom {
 		return ctx
 	}
-	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1))
+	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1)) // at least half, however small
 }
 
 // ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with a regular
 // expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in [Window].
 //
 // It is a control tool: it needs no approval, because an allowed tool has already returned the same text.
-func ReadResult(kept Results) (tool.Tool, error) {
+func ReadResult(store Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
 		func(ctx context.Context, in window.Read) (string, error) {
-			text, err := kept.Get(ctx, in.Call)
+			text, err := store.Get(ctx, in.Call)
 			if err != nil {
 				return "", err
 			}

@@ -82,13 +82,13 @@ func hash(data []byte) string {
 }
 
 // update adds the change to the tools of req. It returns false if a new first list is needed: a definition has
-// changed, or the messages are not those between which the changes are.
+// changed, or the conversation no longer has an answer at the place of a change.
 func (v *revealedTools) update(req *model.Request) bool {
 	isAnswer := func(at int) bool {
 		return at > 0 && at < len(req.Messages) && req.Messages[at].Role == message.RoleAssistant
 	}
 	n := len(v.changes)
-	if n > 0 && !isAnswer(v.changes[n-1].At) { // its request had no answer
+	if n > 0 && !isAnswer(v.changes[n-1].At) { // the request with the last change had no answer
 		n--
 		v.changes, v.Changes, v.digest = slices.Clip(v.changes[:n]), slices.Clip(v.Changes[:n]), ""
 	}
@@ -119,11 +119,11 @@ func (v *revealedTools) update(req *model.Request) bool {
 func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) {
 	var shown []tool.Info // in order
 	callable := map[string]bool{}
-	at := map[string]int{}
+	index := map[string]int{} // in shown
 	add := func(infos []tool.Info) {
 		for _, t := range infos {
-			if _, known := at[t.Name]; !known {
-				at[t.Name] = len(shown)
+			if _, known := index[t.Name]; !known {
+				index[t.Name] = len(shown)
 				shown = append(shown, t)
 			}
 			callable[t.Name] = true
@@ -140,7 +140,7 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 	wanted := make(map[string]bool, len(tools))
 	for _, t := range tools {
 		wanted[t.Name] = true
-		if i, known := at[t.Name]; known && (shown[i].Description != t.Description || !bytes.Equal(shown[i].Input, t.Input)) {
+		if i, known := index[t.Name]; known && (shown[i].Description != t.Description || !bytes.Equal(shown[i].Input, t.Input)) {
 			return nil, false
 		}
 		if !callable[t.Name] {
@@ -203,15 +203,15 @@ func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	for _, t := range first.Tools {
 		learn(t)
 	}
-	own, listed := r.cfg.Toolkit.Registered()
-	for _, t := range append(own, listed...) {
+	registered, listed := r.cfg.Toolkit.Registered()
+	for _, t := range append(registered, listed...) {
 		learn(t.Info())
 	}
 	changes := make([]*model.ToolChange, 0, len(v.Changes))
 	for _, c := range v.Changes {
 		change := &model.ToolChange{At: c.At, Remove: c.Remove}
-		for _, name := range c.Add {
-			t, ok := known[name]
+		for _, shown := range c.Add {
+			t, ok := known[shown]
 			if !ok {
 				return false
 			}

@@ -141,8 +141,8 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	}
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
 	// Calls that were cut off come before the inputs: recovering may end the call that an answer is for.
-	for _, a := range r.st.loop.InBackground() { // of an earlier run that was interrupted
-		r.recordBackground(a, decide.ResultLost())
+	for _, bg := range r.st.loop.InBackground() { // of an earlier run that was interrupted
+		r.recordBackground(bg, decide.ResultLost())
 	}
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -159,13 +159,13 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	}
 	if err == nil && slices.ContainsFunc(inputs, isCompact) {
 		r.fail(r.compactNow())
-		only := !slices.ContainsFunc(inputs, func(in Input) bool { return !isCompact(in) })
+		onlyCompact := !slices.ContainsFunc(inputs, func(in Input) bool { return !isCompact(in) })
 		switch {
 		case r.failed != nil:
 			return event.EndError, nil
 		case r.ctx.Err() != nil:
 			return event.EndInterrupted, nil
-		case only && len(r.st.loop.Open) == 0:
+		case onlyCompact && len(r.st.loop.Open) == 0:
 			return event.EndCompleted, nil
 		}
 	}
@@ -180,12 +180,12 @@ func (r *run) recoverCalls() error {
 		if c.Status == decide.Done {
 			continue
 		}
-		found := decide.Found{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.isStuck(c)}
+		recovery := decide.Recovery{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.isStuck(c)}
 		if t, err := r.tool(c); err == nil {
-			found.Idempotent = isIdempotent(t, c.Input)
+			recovery.Idempotent = isIdempotent(t, c.Input)
 		}
 		err := error(nil)
-		if c.Recover(found) {
+		if c.Recover(recovery) {
 			c.Result = r.cleanResult(c.ID, c.Name, c.Result)
 			err = r.store(newToolResult(c))
 		} else {
@@ -198,8 +198,8 @@ func (r *run) recoverCalls() error {
 	return nil
 }
 
-// reopen checks the arguments of c again, and looks up how its tool runs. That a tool no longer exists is
-// reported when the call is judged.
+// reopen checks the arguments of c again, and looks up how its tool runs. A tool that no longer exists is reported
+// when the call is judged.
 func (r *run) reopen(c *openCall) error {
 	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
 		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
@@ -236,7 +236,7 @@ func (r *run) loop() (event.EndReason, error) {
 		return err
 	})
 	var step StepFunc
-	var stepAgent *Agent // whose middleware step has
+	var stepAgent *Agent // the agent whose middleware is around step
 	for reason == "" {
 		if stepAgent != r.a { // the first time, and after a hand-off
 			stepAgent = r.a
@@ -261,8 +261,8 @@ func (r *run) loop() (event.EndReason, error) {
 	return reason, nil
 }
 
-// step makes a model call and the tool calls of its answer, or what remains of that. If it returns a reason,
-// the run ends with it.
+// step makes a model call and the tool calls of its answer, or the rest of a step that was interrupted. If it
+// returns a reason, the run ends with that.
 //
 // After every action it asks decide.Next what to do, and keeps no plan: all progress is in the State, from
 // which a run in another process continues in the same way.
@@ -335,9 +335,9 @@ func (r *run) announcePending() error {
 	if len(r.st.loop.InBackground()) == 0 {
 		return nil
 	}
-	open := slices.DeleteFunc(slices.Clone(r.st.loop.Open), func(c *openCall) bool { return c.Status != decide.Asking || r.expired(c) })
+	asking := slices.DeleteFunc(slices.Clone(r.st.loop.Open), func(c *openCall) bool { return c.Status != decide.Asking || r.expired(c) })
 	err := r.collectAll()
-	for _, c := range open {
+	for _, c := range asking {
 		c.Asked = r.cfg.Now()
 	}
 	return err
@@ -401,12 +401,12 @@ func (r *run) endEvent(reason event.EndReason) *event.End {
 	return ev
 }
 
-// whyUnanswered returns why the model's last call gave no answer: its error, or the wait in which it was cut
-// off, such as that for a limit; "" if it was only cancelled.
+// whyUnanswered returns why the model's last call gave no answer: its error, or what it was waiting for when
+// it was cut off, such as the end of a rate limit; "" if it was only cancelled.
 func (r *run) whyUnanswered() string {
 	err := r.answerErr
 	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // a request that was being made
+	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // the request itself was cut off, not a wait before it
 		err = nil
 	}
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {

@@ -110,7 +110,7 @@ func pendingOf(c *openCall, run string) []event.Event {
 }
 
 // Done reports whether the conversation has its answer: nothing waits or was cut off, and the model has answered
-// the last message. Without inputs [Agent.Reply] and Run return that answer again, and [ReplyAs] one that it got.
+// the last message. Without inputs [Agent.Reply] and Run return that answer again, and [ReplyAs] returns a typed one.
 func (st *State) Done() bool {
 	if len(st.loop.Open) > 0 || len(st.loop.Background) > 0 || st.loop.Running || len(st.Messages) == 0 {
 		return false
@@ -176,11 +176,11 @@ func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
 // MarshalFrom writes the state with only the messages after the first n, for a store that has the others:
 // messages do not change.
 func (st *State) MarshalFrom(n int) ([]byte, error) {
-	in, err := st.toJSON(n)
+	out, err := st.toJSON(n)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(in)
+	return json.Marshal(out)
 }
 
 // UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version or an older one. A State is
@@ -285,12 +285,12 @@ func pendingInSub(c *openCall, head event.Header) []event.Event {
 }
 
 // redactState removes secrets from what is about to be encoded; the State itself keeps them.
-func (st *State) redactState(in *stateJSON) {
+func (st *State) redactState(out *stateJSON) {
 	if st.cleaner.r == nil {
 		return
 	}
-	msgs := st.cleaner.messages(in.Messages, len(st.Messages))
-	in.Messages = nil
-	*in = redacted(st.cleaner.r, *in)
-	in.Messages = msgs
+	msgs := st.cleaner.messages(out.Messages, len(st.Messages))
+	out.Messages = nil
+	*out = redacted(st.cleaner.r, *out)
+	out.Messages = msgs
 }

@@ -220,7 +220,7 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 		saving := st.Saving()
 		return n.do(func(outer *run, c *openCall) error {
 			// Saved together with the sub-agent's State: after a crash nothing is charged twice or forgotten.
-			outer.addCost(total.Since(c.Charged))
+			outer.addCharge(total.Since(c.Charged))
 			c.Charged, c.Sub = total, data
 			for _, ev := range saving.Events {
 				if n.isNew(ev) {

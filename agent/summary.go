@@ -170,9 +170,9 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 	if summary == "" {
 		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made. Look again for what you need of them, or ask the user."
 	}
-	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
-		if more != "" {
-			text += "\n\n" + more
+	for _, reminder := range append([]string{v.Reminder()}, r.reminders(v)...) {
+		if reminder != "" {
+			text += "\n\n" + reminder
 		}
 	}
 	hint := r.hintMessage(source, text)

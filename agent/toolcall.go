@@ -17,9 +17,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// newToolCall returns the flight for c, a call of the message named answer. In a run that works for a call of
+// newToolCall returns the flight for c, a call of the message with the id answerID. In a run that works for a call of
 // an outer run, its id is the outer call's id and its own, joined with a slash.
-func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
+func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
 		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeChanged()}}
 	tc.task = tc
@@ -27,7 +27,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 		tc.id = tc.parent.id + "/" + c.ID
 	}
 	if isIdempotent(t, c.Input) {
-		tc.req.Key = r.idempotencyKey(c, answer)
+		tc.req.Key = r.idempotencyKey(c, answerID)
 	}
 	if _, nested := tool.As[*subagent](t); nested {
 		tc.timeout, tc.link = -1, r.subLinkFor(tc)
@@ -37,7 +37,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 
 func (r *run) startToolCall(tc *toolCall) {
 	step, ctx := r.ctx, r.stateful(r.ctx)
-	if tc.backgroundAfter >= 0 {
+	if tc.backgroundAfter >= 0 { // cancelWithRun cancels it instead
 		ctx = context.WithoutCancel(ctx)
 	}
 	if tc.timeout > 0 {
@@ -54,10 +54,10 @@ func (r *run) startToolCall(tc *toolCall) {
 	if tc.link != nil {
 		ctx = context.WithValue(ctx, subLinkKey{}, tc.link)
 	}
-	tools := r.a.tools
+	middleware := r.a.aroundTools // read here: a hand-off changes r.a
 	r.launch(&tc.flight, func() {
 		defer release()
-		tc.execute(ctx, tools)
+		tc.execute(ctx, middleware)
 	})
 }
 
@@ -168,7 +168,7 @@ const tailSize = 4000
 // background. The beginning of a log does not help with that, and may be long.
 func (tc *toolCall) keepTail(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
-	if !ok || ch.ForUser || tc.done == nil {
+	if !ok || ch.ForUser || tc.done == nil { // without done it is never in the background
 		return
 	}
 	tc.tail += tc.redactor.Write(t.Text)
@@ -248,7 +248,7 @@ func (r *run) start(c *openCall) (*flight, error) {
 // start of c before c starts: otherwise a crash would leave no trace of what c may have done.
 func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	early := !begun.IsZero()
-	for !early && c.Judged != r.st.loop.Ended() { // more than once when Config.Approve edits it
+	for !early && c.Judged != r.st.loop.EndedCalls() { // more than once if Config.Approve edits c
 		if err := r.judge(c); err != nil || c.Status != decide.Allowed {
 			return nil, err
 		}
@@ -291,7 +291,7 @@ func (r *run) startAll(calls []*openCall) error {
 	if !same {
 		return err
 	}
-	var started [8]*flight
+	var started [8]*flight // enough for the default MaxParallel
 	flights := started[:0]
 	for _, c := range calls {
 		if err != nil || r.failed != nil || r.ctx.Err() != nil {

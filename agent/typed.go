@@ -23,8 +23,8 @@ type finalAnswer struct {
 	asked int             // how often the model was reminded
 }
 
-// wrapped contains a T that is not a struct, because arguments are an object.
-type wrapped[T any] struct {
+// valueArgument has a T that is not a struct as a member, because arguments are an object.
+type valueArgument[T any] struct {
 	Value T `json:"value"`
 }
 
@@ -36,7 +36,7 @@ func newFinal[T any]() (*finalAnswer, error) {
 	if isStruct[T]() {
 		return finalOf[T]()
 	}
-	return finalOf[wrapped[T]]()
+	return finalOf[valueArgument[T]]()
 }
 
 func finalOf[In any]() (*finalAnswer, error) {
@@ -51,7 +51,7 @@ func decodeFinal[T any](raw json.RawMessage) (T, error) {
 		err := json.Unmarshal(raw, &v)
 		return v, err
 	}
-	var w wrapped[T]
+	var w valueArgument[T]
 	err := json.Unmarshal(raw, &w)
 	return w.Value, err
 }

@@ -85,7 +85,7 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 	var msgs []*message.Message
 	if cut, fits := window.WithoutSummary(old, from, keep, g.Budget(fixed)); fits {
 		msgs = cut.Apply(old, r.keepWhole)
-	} else if msgs, err = r.replaced(v, from, fixed, refused, ev); err != nil {
+	} else if msgs, err = r.replaceBySummary(v, from, fixed, refused, ev); err != nil {
 		return false, err
 	}
 	after := window.Messages(msgs)
@@ -97,9 +97,9 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 	return true, err
 }
 
-// replaced returns the conversation with everything before index from replaced by a summary, or all of it
-// if the newest messages do not fit together with a summary.
-func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event.Compaction) ([]*message.Message, error) {
+// replaceBySummary returns the conversation with a summary in place of the messages before index from, or of all
+// messages if the newest do not fit together with a summary.
+func (r *run) replaceBySummary(v *toolkit.View, from, fixed int, refused bool, ev *event.Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
 	if window.Summarised(old, len(old)) {
 		if !refused {
@@ -126,9 +126,9 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event
 		if window.Summarised(old, from) {
 			continue
 		}
-		var keep bool
+		var fits bool
 		msgs = r.withSummary(v, summary, from, budget())
-		if cut, keep = window.WithSummary(msgs, len(msgs)-len(old[from:]), budget()); keep {
+		if cut, fits = window.WithSummary(msgs, len(msgs)-len(old[from:]), budget()); fits {
 			break
 		}
 	}

@@ -22,8 +22,8 @@ func loopHint(msgs []*message.Message) string {
 	return ""
 }
 
-// maxRepeats is how often a model call is repeated because the answer was empty or broke off.
-const maxRepeats = 2
+// maxAgain is how often the model is called again because its answer was empty or broke off.
+const maxAgain = 2
 
 // Attempts counts the model calls for one answer that can be used.
 type Attempts struct{ answers int }
@@ -55,7 +55,7 @@ func (n *Attempts) React(a Answer) Reaction {
 	if a.Refused { // not counted: the request never reached the model
 		return Reaction{Fix: true, Again: true}
 	}
-	again := n.answers < maxRepeats && (!a.Failed || a.Retryable)
+	again := n.answers < maxAgain && (!a.Failed || a.Retryable)
 	n.answers++
 	switch {
 	case !a.Failed && a.Empty:
@@ -113,9 +113,9 @@ const HintSource = "agent"
 func joined(a, b message.Blocks) message.Blocks {
 	i := slices.IndexFunc(b, func(b message.Block) bool { _, thinks := b.(*message.Thinking); return !thinks })
 	if len(a) > 0 && i >= 0 {
-		head, ok := a[len(a)-1].(*message.Text)
-		tail, too := b[i].(*message.Text)
-		if ok && too {
+		head, endsInText := a[len(a)-1].(*message.Text)
+		tail, beginsWithText := b[i].(*message.Text)
+		if endsInText && beginsWithText {
 			seam := &message.Text{ID: head.ID, Text: head.Text + tail.Text}
 			return slices.Concat(a[:len(a)-1], message.Blocks{seam}, b[i+1:])
 		}

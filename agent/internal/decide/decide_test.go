@@ -172,7 +172,7 @@ func TestRecover(t *testing.T) {
 	for _, row := range rows[struct {
 		Why     string
 		Call    Call
-		Found   Found
+		Found   Recovery
 		Want    Status
 		Again   bool
 		Asked   bool // the user's approval is no longer valid

@@ -33,8 +33,7 @@ type Spent struct {
 	SampleTokens int `json:"sample_tokens,omitempty"`
 }
 
-// A Charge is the total cost of a sub-agent, except for its calls. Saved with a call, it is what the outer run
-// was charged so far.
+// A Charge is what model calls have used. In a Call it is what the outer run was charged so far for a sub-agent.
 type Charge struct {
 	Usage message.Usage `json:"usage,omitzero"`
 	Cost  float64       `json:"cost,omitempty"`

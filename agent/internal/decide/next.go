@@ -98,7 +98,7 @@ func Next(s *State, in Situation) Effect {
 // asked, everything that needed no answer is done.
 func (s *State) nextCall(running, parallel int) Effect {
 	if running == 0 {
-		if s.Ended() == len(s.Open) {
+		if s.EndedCalls() == len(s.Open) {
 			return Effect{Step: Close}
 		}
 		if i := slices.IndexFunc(s.Open, func(c *Call) bool { return c.Status == New }); i >= 0 {

@@ -22,7 +22,7 @@ const continues = "This call continues in the background, as %s. Continue with w
 // crashGap is how many event numbers are skipped after a crash.
 const crashGap = 1_000_000
 
-// Begin begins a run, with the given id unless an earlier run is continued, and reports whether one is. A run
+// Begin begins a run with the given id, or continues an earlier one, and reports whether it continues one. A run
 // that ended says so in its last save; one that did not may have used more event numbers than it saved.
 func (s *State) Begin(id string) (resumed bool) {
 	if s.Running {
@@ -44,30 +44,30 @@ func (s *State) End(waiting bool) {
 	}
 }
 
-// Found is what a run knows about a call that an earlier run left open.
-type Found struct {
+// A Recovery is what the decision about a call that an earlier run left open depends on.
+type Recovery struct {
 	Idempotent bool // the tool allows repeating the call
 	Stuck      bool // nothing can answer what a sub-agent waits for
-	Expired    bool // its question has expired
+	Expired    bool // the question about the call has expired
 }
 
 // Recover decides about an open call of an earlier run, perhaps of another program, and reports whether its
 // outcome is unknown: then it has that result. It relies on no earlier decision about the call: the policy
 // and the tools may be different now, and the State may have been changed.
-func (c *Call) Recover(f Found) (unknown bool) {
+func (c *Call) Recover(in Recovery) (unknown bool) {
 	c.Judged = -1
 	if c.Edited && c.Judgement == nil { // the arguments of the user were not judged before the program stopped
 		c.Approved = false
 	}
 	switch {
-	case c.Status == Running && c.Sub == nil && (c.Again || !f.Idempotent):
+	case c.Status == Running && c.Sub == nil && (c.Again || !in.Idempotent):
 		c.end(message.OutcomeInterrupted, OutcomeUnknown)
 		return true
 	case c.Status == Running && c.Sub == nil:
 		c.Status, c.Again = Allowed, true // only once: a call that stops the program must not do so again and again
-	case c.Status == Running, c.Status == Nested && f.Stuck:
+	case c.Status == Running, c.Status == Nested && in.Stuck:
 		c.Status = Allowed // a sub-agent recovers its own calls
-	case c.Status == Covered, c.Status == Asking && f.Expired:
+	case c.Status == Covered, c.Status == Asking && in.Expired:
 		c.Status = New
 	}
 	return false
@@ -75,9 +75,9 @@ func (c *Call) Recover(f Found) (unknown bool) {
 
 // An Opening is what the decision about a call of a new answer depends on.
 type Opening struct {
-	CutOff bool   // the answer ended in the middle of its arguments
-	Final  bool   // it gives the typed answer, which no limit refuses
-	Over   string // the limit on calls that was reached before it
+	CutOff       bool   // the answer ended in the middle of the call's arguments
+	Final        bool   // the call gives the typed answer, which no limit refuses
+	LimitReached string // the limit on calls that was reached before this call, "" for none
 }
 
 // AddCall adds a call of a new answer. A call that cannot run gets its result at once, so that after a crash
@@ -87,8 +87,8 @@ func (s *State) AddCall(c *Call, o Opening) {
 	case c.Status == Done:
 	case o.CutOff: // the rest is unknown: "/tmp/a" may be the beginning of "/tmp/a/b"
 		c.end(message.OutcomeError, "Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
-	case o.Over != "" && !o.Final:
-		c.end(message.OutcomeError, "Not run: "+o.Over+" was reached.")
+	case o.LimitReached != "" && !o.Final:
+		c.end(message.OutcomeError, "Not run: "+o.LimitReached+" was reached.")
 	}
 	s.Open = append(s.Open, c)
 }
@@ -97,7 +97,7 @@ func (s *State) AddCall(c *Call, o Opening) {
 func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
-		c.Status, c.Judged, c.Judgement = Allowed, s.Ended(), &d.Judgement
+		c.Status, c.Judged, c.Judgement = Allowed, s.EndedCalls(), &d.Judgement
 		if !c.Approved {
 			c.Why = d.Reason
 		}
@@ -204,8 +204,8 @@ func (c *Call) End(res *message.ToolResult) {
 
 func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
-// MayMoveToBackground reports whether a call may continue in the background, where at most the given number run at a time.
-func (s *State) MayMoveToBackground(most int) bool { return len(s.InBackground()) < most }
+// MayMoveToBackground reports whether a call may continue in the background: fewer than limit run there.
+func (s *State) MayMoveToBackground(limit int) bool { return len(s.InBackground()) < limit }
 
 // MoveToBackground makes a call continue in the background. Its result, which a history must have, says so; its
 // outcome success only means that nothing has failed yet.
@@ -222,7 +222,7 @@ func ResultLost() *message.ToolResult {
 
 // RemoveEnded removes and returns the background calls that have ended, so that the caller adds their results to the conversation.
 func (s *State) RemoveEnded() []*BackgroundCall {
-	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
+	ended := slices.DeleteFunc(slices.Clone(s.Background), func(bg *BackgroundCall) bool { return bg.Result == nil })
 	if len(ended) > 0 {
 		s.Background = s.InBackground()
 	}
@@ -233,7 +233,7 @@ func (s *State) RemoveEnded() []*BackgroundCall {
 // names of the tools that succeeded. Calls in the background are counted when they end.
 func (s *State) Close() (m *message.Message, succeeded []string) {
 	for _, c := range s.Open {
-		inBackground := slices.ContainsFunc(s.Background, func(a *BackgroundCall) bool { return a.ID == c.ID })
+		inBackground := slices.ContainsFunc(s.Background, func(bg *BackgroundCall) bool { return bg.ID == c.ID })
 		if c.Result.Outcome == message.OutcomeSuccess && !inBackground {
 			succeeded = append(succeeded, c.Tool)
 		}

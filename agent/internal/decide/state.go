@@ -137,8 +137,8 @@ func (s *State) Find(id string) *Call {
 	return nil
 }
 
-// Ended counts the open calls that have ended.
-func (s *State) Ended() int { return s.count(Done) }
+// EndedCalls counts the open calls that have ended.
+func (s *State) EndedCalls() int { return s.count(Done) }
 
 func (s *State) count(status Status) int {
 	n := 0
@@ -155,7 +155,7 @@ func (s *State) InBackground() []*BackgroundCall {
 	if len(s.Background) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result != nil })
+	return slices.DeleteFunc(slices.Clone(s.Background), func(bg *BackgroundCall) bool { return bg.Result != nil })
 }
 
 // Results returns the message with the results of the calls; a missing result is replaced by an empty one.

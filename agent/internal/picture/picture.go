@@ -25,7 +25,7 @@ func Check(mediaType string, data []byte) (string, error) {
 		return mediaType, nil
 	}
 	format := "webp"
-	width, height, err := webp(data)
+	width, height, err := webpSize(data)
 	if err != nil {
 		var cfg image.Config
 		cfg, format, err = image.DecodeConfig(bytes.NewReader(data))
@@ -46,8 +46,8 @@ func Check(mediaType string, data []byte) (string, error) {
 	return "image/" + format, nil
 }
 
-// webp returns the size of a WebP, https://developers.google.com/speed/webp/docs/riff_container.
-func webp(data []byte) (width, height int, err error) {
+// webpSize returns the size of a WebP, https://developers.google.com/speed/webp/docs/riff_container.
+func webpSize(data []byte) (width, height int, err error) {
 	if len(data) < 30 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WEBP" {
 		return 0, 0, errors.New("not a WebP")
 	}

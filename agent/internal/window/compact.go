@@ -35,11 +35,11 @@ func KeepFrom(msgs []*message.Message, budget int) int {
 	from, sum := len(msgs), 0
 	for i := len(msgs) - 1; i >= 0; i-- {
 		sum += Message(msgs[i])
-		whole := i > start && msgs[i].Role == message.RoleAssistant || i <= start && msgs[i].Role == message.RoleUser
+		startsTurnOrStep := i > start && msgs[i].Role == message.RoleAssistant || i <= start && msgs[i].Role == message.RoleUser
 		if sum > budget && from < len(msgs) {
 			break
 		}
-		if whole {
+		if startsTurnOrStep {
 			from = i
 		}
 	}
@@ -114,8 +114,8 @@ func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, f
 }
 
 // WithSummary returns the first cut that makes msgs, in which a summary has replaced those before from, fit
-// into budget. keep is false if not even the newest messages can stay.
-func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, keep bool) {
+// into budget. fits is false if not even the newest messages can stay.
+func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, fits bool) {
 	cuts := append([]Cut{{From: from}}, Cut{From: from}.narrower(leastResult)...)
 	cuts = append(cuts, Cut{From: from, New: leastResult, Data: len(msgs)})
 	return firstThatFits(cuts, msgs, budget)

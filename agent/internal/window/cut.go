@@ -28,8 +28,8 @@ const (
 type Keeper func(*message.ToolResult) (res *message.ToolResult, why string)
 
 // Cuttable reports whether a result would be cut to about limit bytes: not if that saves less
-// than the note takes. A result that was cut before has a note in its text; it is cut again only
-// before that note, so that its beginning stays that of the whole text.
+// than the note takes. A result that was cut before is cut again only to less than half: then the
+// old note goes too, and what stays at the beginning is the beginning of the whole text.
 func Cuttable(res *message.ToolResult, limit int) bool {
 	least := limit + min(limit/2, 200)
 	if res.Kept {
