@@ -53,8 +53,8 @@ const minSecret = 6
 // A Redactor replaces what its rules match. It is immutable and safe for concurrent use; a nil one changes nothing.
 type Redactor struct {
 	rules   []Rule
-	insts   []inst
-	starts  []uint32
+	insts   []inst     // of all rules
+	starts  []uint32   // by rule: its first instruction
 	byFirst [256][]int // by first byte: the rules that may match there
 }
 
@@ -76,7 +76,7 @@ func New(rules ...Rule) (*Redactor, error) {
 		}
 	}
 	for _, rule := range rules {
-		if text := placeholder(rule.Name); r.once(text) != text {
+		if text := placeholder(rule.Name); r.onePass(text) != text {
 			return nil, fmt.Errorf("a redaction rule matches the placeholder %q; make its pattern more specific", text)
 		}
 	}
@@ -177,7 +177,7 @@ func (r *Redactor) Text(s string) string {
 	// A placeholder may create a word boundary at which another rule matches. The
 	// built-in rules do not depend on what follows; for others ten rounds suffice.
 	for range 10 {
-		out := r.once(s)
+		out := r.onePass(s)
 		if out == s {
 			break
 		}
@@ -186,8 +186,8 @@ func (r *Redactor) Text(s string) string {
 	return s
 }
 
-// once replaces the secrets that one pass finds.
-func (r *Redactor) once(s string) string {
+// onePass replaces the secrets that one pass finds.
+func (r *Redactor) onePass(s string) string {
 	if s == "" {
 		return s
 	}

@@ -131,7 +131,7 @@ func TestStreamsLeakNothing(t *testing.T) {
 		}
 		early := out
 		out += s.Close()
-		if want := r.once(text); out != want {
+		if want := r.onePass(text); out != want {
 			t.Fatalf("%q in pieces: %q, whole: %q", text, out, want)
 		}
 		if !strings.HasPrefix(out, early) {
@@ -247,7 +247,7 @@ func TestAgreesWithRegexp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, found := r.once(text), regexp.MustCompile(p).FindAllStringIndex(text, -1)
+		got, found := r.onePass(text), regexp.MustCompile(p).FindAllStringIndex(text, -1)
 		if (got != text) != (found != nil) {
 			t.Fatalf("%s in %q: regexp finds %v, redacted %q", p, text, found, got)
 		}
@@ -275,7 +275,7 @@ func TestTextsEdges(t *testing.T) {
 		{`\x{FFFD}swordfish`, "\x80swordfish \xffswordfish", "[redacted: x] [redacted: x]"}, // like package regexp for invalid UTF-8
 		{`(?s)swordfish.?`, "swordfish", "[redacted: x]"},
 	} {
-		if got := redactor(t, Rule{Name: "x", Pattern: row.pattern}).once(row.text); got != row.want {
+		if got := redactor(t, Rule{Name: "x", Pattern: row.pattern}).onePass(row.text); got != row.want {
 			t.Errorf("%s in %q: %q, want %q", row.pattern, row.text, got, row.want)
 		}
 	}
@@ -314,7 +314,7 @@ func TestOverlaps(t *testing.T) {
 		{[]Rule{left, right, next}, "-abcdefghijkl-", "-[redacted: left]-"},
 		{[]Rule{next, right, left}, "-abcdefghijkl-", "-[redacted: left]-"},
 	} {
-		if got := redactor(t, row.rules...).once(row.text); got != row.want {
+		if got := redactor(t, row.rules...).onePass(row.text); got != row.want {
 			t.Errorf("%v in %q: %q, want %q", row.rules, row.text, got, row.want)
 		}
 	}
@@ -331,7 +331,7 @@ func FuzzRedact(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, at int) {
 		at = min(max(at, 0), len(text))
 		s := r.Stream()
-		if got, want := s.Write(text[:at])+s.Write(text[at:])+s.Close(), r.once(text); got != want {
+		if got, want := s.Write(text[:at])+s.Write(text[at:])+s.Close(), r.onePass(text); got != want {
 			t.Errorf("%q in two pieces: %q, whole %q", text, got, want)
 		}
 		if once := r.Text(text); r.Text(once) != once {

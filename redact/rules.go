@@ -15,7 +15,7 @@ import (
 func Rules() []Rule { return slices.Clone(builtin()) }
 
 // token returns the pattern for a prefix that is followed by at least n
-// characters of a class, or by some at the end of the text.
+// characters of a class, or at the end of the text by at least 8.
 func token(prefix, class string, n int) string {
 	return fmt.Sprintf(`%s(?:%s{%d,}|%s{8,}\z)`, prefix, class, n, class)
 }

@@ -22,7 +22,7 @@ type Stream struct {
 	alive []thread // sorted by start, each instruction once
 	found []span   // the secrets in held, in order, none overlapping
 	seen  []bool   // by instruction, while threads are followed
-	next  []thread
+	next  []thread // the threads before the character that is being read
 }
 
 // A thread is a possible match: the text since start matches up to pc.

@@ -24,7 +24,7 @@ const (
 	callName         = "kitbag.tool"
 	abortType        = "Abort"
 
-	maxPayload = 3 << 19 // Temporal accepts 2 MB
+	maxPayload = 1536 << 10 // 1.5 MiB, since Temporal accepts 2 MB with the fields around it
 )
 
 // On returns t with its calls made through another task queue, by a process that calls [Serve] with t, for example
@@ -136,7 +136,7 @@ func (p *placedTool) leave(ctx context.Context, r *engineRun, id string) error {
 	defer cancel()
 	c := r.engine.cfg.Client
 	err := c.CancelWorkflow(ctx, id, "")
-	if q, failed := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); failed == nil && len(q.GetPollers()) == 0 {
+	if q, queueErr := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); queueErr == nil && len(q.GetPollers()) == 0 {
 		return fmt.Errorf("no worker polls the task queue %q; call temporal.Serve in a process", p.queue)
 	}
 	if err != nil {

@@ -26,16 +26,16 @@ type runStore struct {
 	store
 	cancel context.CancelCauseFunc // cancels the run
 
-	mu      sync.Mutex
-	last    progress        // after the last stored record
-	event   int64           // number of the last stored event
-	running map[string]bool // running tool calls by id, with "/" appended for background calls
-	release bool            // give the session back after the next record that allows it
-	err     error           // why no more records are stored
+	mu        sync.Mutex
+	last      progress        // after the last stored record
+	lastEvent int64           // number of the last stored event
+	running   map[string]bool // running tool calls by id, with "/" appended for background calls
+	release   bool            // give the session back after the next record that allows it
+	err       error           // why no more records are stored
 }
 
-// full returns p with the optional interfaces of the wrapped store.
-func (p *runStore) full() session.Store {
+// withNotifier returns p, as a session.Notifier if the wrapped store is one.
+func (p *runStore) withNotifier() session.Store {
 	if n, ok := p.store.(session.Notifier); ok {
 		return struct {
 			*runStore
@@ -50,7 +50,7 @@ func (p *runStore) publish(id string, ev event.Event) {
 	n, ok := p.store.(session.Notifier)
 	seq := ev.Head().Seq
 	p.mu.Lock()
-	stored := seq <= p.event
+	stored := seq <= p.lastEvent
 	p.mu.Unlock()
 	if !ok || stored {
 		return
@@ -168,7 +168,7 @@ func (p *runStore) stored(rec session.Record) error {
 	defer p.mu.Unlock()
 	p.last = progress{Seq: rec.Seq, Status: rec.Status}
 	for _, raw := range rec.Events {
-		p.event = raw.Seq
+		p.lastEvent = raw.Seq
 		var ev struct {
 			Type, Call string
 			Result     json.RawMessage

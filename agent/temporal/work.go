@@ -87,7 +87,7 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 
 // run opens the session and runs it.
 func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
-	s, err := session.Open(ctx, p.full(), id)
+	s, err := session.Open(ctx, p.withNotifier(), id)
 	if err != nil {
 		return progress{}, err // Temporal retries, perhaps on another worker
 	}

@@ -62,22 +62,22 @@ func converse(ctx workflow.Context, c conversation) error {
 		if err := t.advance(ctx); err != nil {
 			return err
 		}
-		more := t.at.More || t.wakes.Len() > 0
+		unfinished := t.at.More || t.wakes.Len() > 0
 		waits := t.WaitFor > 0 && t.at.Status == session.StatusWaiting
-		if !more && !waits {
+		if !unfinished && !waits {
 			return nil
 		}
-		if !more && !workflow.Now(ctx).Before(t.Expiry) { // no answer has arrived in time
+		if !unfinished && !workflow.Now(ctx).Before(t.Expiry) { // no answer has arrived in time
 			err := t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
 			if err != nil {
 				return err
 			}
-			more = true
+			unfinished = true // the interrupt has to be stored
 		}
 		if workflow.GetInfo(ctx).GetCurrentHistoryLength() > maxHistory {
 			return workflow.NewContinueAsNewError(ctx, workflowName, t.conversation)
 		}
-		if !more {
+		if !unfinished {
 			if err := t.wait(ctx); err != nil {
 				return err
 			}
