@@ -236,8 +236,11 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 	return why
 }
 
-// shellArgs finds the script of sh -c.
+// shellArgs finds the script of sh -c, and accepts bash -n FILE, whose operand is only read.
 func shellArgs(w *walker, c *command, p *parsed) string {
+	if len(p.ops) == 1 && p.ops[0].kind == 'r' {
+		return ""
+	}
 	p.effects |= executing
 	if len(p.ops) == 0 {
 		return "it runs its input as a script"
