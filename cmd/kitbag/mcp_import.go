@@ -17,8 +17,6 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 	"github.com/tailscale/hujson"
-
-	"github.com/kitbag-go/kitbag/redact"
 )
 
 // A hostServer is an entry of mcpServers in the format of any host.
@@ -122,17 +120,25 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		e.Headers[name] = change(name, e.Headers[name])
 	}
-	for i := range e.Args {
-		flag := ""
-		if i > 0 && strings.HasPrefix(e.Args[i-1], "-") {
-			flag = strings.TrimLeft(e.Args[i-1], "-")
+	flag := ""
+	for i, arg := range e.Args {
+		name, value, joined := strings.Cut(arg, "=")
+		if joined && strings.HasPrefix(arg, "-") {
+			e.Args[i] = name + "=" + change(strings.TrimLeft(name, "-"), value)
+		} else {
+			e.Args[i] = change(flag, arg)
 		}
-		e.Args[i] = change(flag, e.Args[i])
+		if flag = ""; strings.HasPrefix(arg, "-") && !joined {
+			flag = strings.TrimLeft(arg, "-")
+		}
 	}
-	if e.URL != "" {
-		e.URL = change("url", e.URL)
-	}
+	e.URL = queryParameter.ReplaceAllStringFunc(change("url", e.URL), func(parameter string) string {
+		name, value, _ := strings.Cut(parameter, "=")
+		return name + "=" + change(name[1:], value)
+	})
 }
+
+var queryParameter = regexp.MustCompile(`[?&][^=&#]+=[^&#]*`)
 
 // secretName matches names of variables, headers and flags whose values are secrets.
 var secretName = regexp.MustCompile(`(?i)token|secret|passw|credential|authorization|cookie|api.?key|(^|[-_])(key|pat|auth)$`)
@@ -145,9 +151,13 @@ func variableName(s string) string {
 }
 
 // removeSecrets replaces secrets by references to environment variables, whose names it returns.
-func (e *hostServer) removeSecrets(server string) (variables []string) {
+func (e *hostServer) removeSecrets(server string) (variables []string, err error) {
+	clean, err := redactor()
+	if err != nil {
+		return nil, err
+	}
 	e.replaceValues(func(key, value string) string {
-		if value == "" || strings.Contains(value, "${") || !secretName.MatchString(key) && !redact.Has(value) {
+		if value == "" || strings.Contains(value, "${") || !secretName.MatchString(key) && clean.Text(value) == value {
 			return value
 		}
 		name := key
@@ -163,7 +173,7 @@ func (e *hostServer) removeSecrets(server string) (variables []string) {
 		}
 		return "${" + name + "}"
 	})
-	return variables
+	return variables, nil
 }
 
 // A serverEditor changes a file with servers. It keeps the comments and the order of members.
@@ -225,7 +235,10 @@ func (s *serverEditor) add(out io.Writer, name, from string, e *hostServer) erro
 	if (e.Command == "") == (e.URL == "") {
 		return fmt.Errorf("server %q needs either a command or a URL", name)
 	}
-	variables := e.removeSecrets(name)
+	variables, err := e.removeSecrets(name)
+	if err != nil {
+		return err
+	}
 	if err := s.patch("add", name, e); err != nil {
 		return err
 	}
