@@ -88,7 +88,7 @@ type (
 		Sections    int    `json:"sections"`
 	}
 	skippedSkill struct {
-		Path   string `json:"path"`
+		Path   string `json:"path,omitempty"` // "" if the folder could not be searched; Reason names it
 		Reason string `json:"reason"`
 	}
 	skillList struct {
@@ -161,7 +161,7 @@ func (l skillList) print(out, log io.Writer) {
 	}
 	for _, s := range l.Skipped {
 		path := s.Path
-		if path != "" { // otherwise the reason names the folder that could not be searched
+		if path != "" {
 			path = " " + path
 		}
 		fmt.Fprintf(log, "skipped%s: %s\n", plainLine(path), plainLine(s.Reason))

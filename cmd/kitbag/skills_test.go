@@ -74,6 +74,9 @@ func TestSkillsListFails(t *testing.T) {
 	if got.code != exitDone || !strings.Contains(got.out, "good") || !strings.Contains(got.stderr, "skipped: load skills from \"~\": ") {
 		t.Errorf("%+v", got)
 	}
+	if got := kitbag(t.Context(), "skills", "list", "--json", "~", "skills"); !strings.Contains(got.out, `"reason": "load skills from \"~\": `) || strings.Contains(got.out, `"path": ""`) {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestSkillsValidateJSON(t *testing.T) {
