@@ -157,8 +157,10 @@ func (g grouping) merge(other grouping) grouping {
 			g.groups = append(slices.Clip(g.groups), group)
 		}
 	}
-	if other.labels != nil {
-		g.labels = slices.Concat(g.labels, other.labels)
+	if g.labels == nil {
+		g.labels = other.labels
+	} else {
+		g.labels = append(slices.Clip(g.labels), other.labels...)
 	}
 	return g
 }

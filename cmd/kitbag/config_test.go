@@ -47,7 +47,7 @@ func TestConfigIsNotTrusted(t *testing.T) {
 		`{"permissions":{"additionalDirectories":["/"]}}`,
 		`{"baseURL":"` + evil.URL + `"}`, `{"model":"dear"}`, `{"api":"anthropic"}`, `{"fallback":["m"]}`, `{"effort":"max"}`, `{"thinking":"off"}`, `{"cache":"1h"}`, `{"lateTools":true}`, `{"system":"/etc/passwd"}`, `{"maxSteps":1000000}`, `{"window":1000}`, `{"models":"x"}`, `{"maxCost":1000000}`,
 		`{"sandbox":{"use":"off"}}`, `{"sandbox":{"write":["/srv"]}}`, `{"sandbox":{"hide":["a"],"reveal":["b"]}}`,
-		`{"skills":["/"]}`, `{"mcpServers":{"x":{"command":"touch","args":["made"]}}}`, `{"mcpServers":{"x":{"url":"` + evil.URL + `"}},"permissions":{"deny":["Bash"]}}`,
+		`{"skills":["/"]}`, `{"labels":["x"]}`, `{"mcpServers":{"x":{"command":"touch","args":["made"]}}}`, `{"mcpServers":{"x":{"url":"` + evil.URL + `"}},"permissions":{"deny":["Bash"]}}`,
 	} {
 		workspace(t)
 		writeConfig(t, configFile, text)
@@ -239,6 +239,17 @@ func TestConfigOrder(t *testing.T) {
 		if got.code != exitDone || s.Requests()[0].Model != row.want || !strings.Contains(s.Requests()[0].Messages[0].Text(), "You are terse.") {
 			t.Errorf("%q: %+v", row.want, got)
 		}
+	}
+}
+
+// TestNoLabels checks that an empty list of labels in the user's configuration is not taken for an absent one, which
+// means all servers.
+func TestNoLabels(t *testing.T) {
+	workspace(t)
+	writeConfig(t, userConfig(t), `{"labels":[]}`)
+	c, err := configurations(func(*config) error { return nil })
+	if err != nil || c.labels == nil || len(c.labels) > 0 {
+		t.Errorf("%#v, %v", c.labels, err)
 	}
 }
 

@@ -84,6 +84,9 @@ func (c *config) needConsent() []string {
 			add("mcpServers."+shorten(name, maxName), string(file.Servers[name]))
 		}
 	}
+	for _, name := range c.labels {
+		add("labels", name)
+	}
 	for _, folder := range c.skills {
 		add("skills", folder)
 	}
