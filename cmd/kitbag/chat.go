@@ -109,7 +109,7 @@ func (f *chatFlags) run(ctx context.Context, cmd *cobra.Command, r *runner, ui f
 	files := new(fileHistory)
 	defer func() { err = errors.Join(err, files.close()) }()
 	for first := true; ; first = false {
-		err := f.open(ctx, r, func(k *kit, s *conversation) error {
+		err := f.withAgent(ctx, r, func(k *kit, s *conversation) error {
 			defer catchInterrupts()()
 			return (&chat{runner: r, flags: f, frontend: ui, kit: k, conv: s, files: files}).takeTurns(ctx, first)
 		})

@@ -55,8 +55,8 @@ func (f screenFrontend) work(ctx context.Context, label string) (context.Context
 
 // showScreen shows events, with the model's text as Markdown, and the tokens of the work so far.
 func showScreen(s *term.Screen, p *painter) show {
-	tokens, written := 0, 0 // of the answers so far; bytes of the current one
-	working := func(label string) { s.Status(label, tokens+written/4) }
+	tokens, written := 0, 0 // of the complete answers; bytes of the current answer, about four a token
+	showWork := func(label string) { s.Status(label, tokens+written/4) }
 	return func(ev event.Event) error {
 		switch ev := ev.(type) {
 		case *event.RunStart:
@@ -65,16 +65,16 @@ func showScreen(s *term.Screen, p *painter) show {
 			}
 		case *event.ModelStart:
 			written = 0
-			working("thinking")
+			showWork("thinking")
 		case *event.ThinkingDelta:
 			written += len(ev.Text)
-			working("")
+			showWork("")
 		case *event.ToolCallDelta:
 			written += len(ev.Args)
-			working("")
+			showWork("")
 		case *event.TextDelta:
 			written += len(ev.Text)
-			working("writing")
+			showWork("writing")
 			s.Stream(ev.Text)
 		case *event.Message:
 			if ev.Message.Role == message.RoleAssistant {
@@ -83,12 +83,12 @@ func showScreen(s *term.Screen, p *painter) show {
 					tokens += u.Input + u.Output
 				}
 				written = 0
-				working("")
+				showWork("")
 			}
 		case *event.Discard, *event.End:
 			s.EndStream()
 		case *event.ToolStart:
-			working("running " + shorten(ev.Name, maxName))
+			showWork("running " + shorten(ev.Name, maxName))
 		}
 		if line := p.line(ev); line != "" {
 			s.Print(line)

@@ -22,7 +22,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
 	files := new(fileHistory)
 	defer files.close()
-	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
+	err := f.withAgent(t.Context(), r, func(k *kit, s *conversation) error {
 		return (&chat{runner: r, frontend: lineFrontend{p, &log}, kit: k, conv: s, flags: &chatFlags{agentFlags: *f}, files: files}).takeTurns(t.Context(), true)
 	})
 	for range p.lines { // wait for the reader to end

@@ -97,8 +97,8 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if c.system != "" {
 		c.system = c.absolute(c.system)
 	}
-	if c.models != "" {
-		c.models = c.absolute(c.models)
+	if c.modelsFile != "" {
+		c.modelsFile = c.absolute(c.modelsFile)
 	}
 	for i, folder := range c.skills {
 		if c.skills[i] = c.absolute(folder); folder == "" || folder[0] == '~' {
@@ -150,10 +150,10 @@ func (c *config) readGroups(data json.RawMessage) error {
 	return nil
 }
 
-// merge returns g with the groups of other whose names g does not have, and the labels of both.
+// merge returns g with the groups of other whose names g does not have, and the labels of g and other.
 func (g grouping) merge(other grouping) grouping {
 	for _, group := range other.groups {
-		if !slices.ContainsFunc(g.groups, func(own mcpgroups.Group) bool { return own.Name == group.Name }) {
+		if !slices.ContainsFunc(g.groups, func(known mcpgroups.Group) bool { return known.Name == group.Name }) {
 			g.groups = append(slices.Clip(g.groups), group)
 		}
 	}
@@ -202,16 +202,16 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 		}
 	}
 	for _, key := range s.Unknown() {
-		if key != "permissions.trustReadOnly" {
+		if key != "permissions.trustReadOnly" { // a key that only kitbag has, so ParseSettings does not read it
 			return fmt.Errorf("%s: unknown key %s; the keys are mode, allow, ask, deny, trustReadOnly, additionalDirectories", c.file, key)
 		}
-		var more struct {
+		var extension struct {
 			TrustReadOnly bool `json:"trustReadOnly"`
 		}
-		if err := json.Unmarshal(permissions, &more); err != nil {
+		if err := json.Unmarshal(permissions, &extension); err != nil {
 			return fmt.Errorf("%s: permissions: %w", c.file, err)
 		}
-		c.policy.TrustReadOnly = more.TrustReadOnly
+		c.policy.TrustReadOnly = extension.TrustReadOnly
 	}
 	return nil
 }

@@ -122,13 +122,13 @@ func (f *doctorFlags) checkModels(ctx context.Context) (checks []check) {
 			return append(checks, check{"model", checkFailed, err.Error(),
 				"set KITBAG_MODEL, and OPENAI_API_KEY with OPENAI_BASE_URL, or for Claude models ANTHROPIC_API_KEY"})
 		}
-		found := f.checkModel(ctx, m)
-		for j := range found {
+		results := f.checkModel(ctx, m)
+		for j := range results {
 			if i > 0 {
-				found[j].Name = "fallback " + name + ": " + found[j].Name
+				results[j].Name = "fallback " + name + ": " + results[j].Name
 			}
 		}
-		checks = append(checks, found...)
+		checks = append(checks, results...)
 	}
 	return append(checks, f.checkWindow())
 }

@@ -14,8 +14,8 @@ import (
 // elicit asks the user a server's question. Every line of the server's text is marked, so that it cannot
 // imitate a line of kitbag.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	fields, yes := p.showElicitation(q)
-	ok, err := p.yesNo(ctx, yes)
+	fields, question := p.showElicitation(q)
+	ok, err := p.yesNo(ctx, question)
 	if err != nil || !ok {
 		return host.Answer{Action: host.ActionDecline}, err
 	}
@@ -48,7 +48,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 }
 
 // showElicitation shows the question. It returns the form's fields, and the yes-or-no question to ask before them.
-func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
+func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, question string) {
 	p.discardTyped()
 	if q.Server == "" { // the question is kitbag's; a server's request for a password must not look like it
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))

@@ -89,10 +89,10 @@ func explainLines(in io.Reader, out io.Writer) error {
 // explain decides the call of the line. Invalid parts make the decision stricter instead of failing, so that there is a
 // decision for each line.
 func (q *question) explain(tools *builtins) explanation {
-	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)}
+	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)} // an unknown mode denies
 	if m, err := permission.ParseMode(q.Mode); err == nil {
 		p.Mode = m
-	} // an unknown mode denies
+	}
 	for _, r := range q.Rules {
 		rule := permission.Rule{Tool: r.Tool, Behavior: r.Behavior}
 		if r.Pattern != nil {

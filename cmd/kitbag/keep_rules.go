@@ -17,7 +17,7 @@ import (
 )
 
 // keepRules adds allow rules, which the user has accepted, to the kitbag.json of the current directory. The rest of the
-// file must already be trusted: to keep a rule must not trust what a model may have written there.
+// file must already be trusted: storing a rule must not make settings trusted that a model may have written there.
 func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permission.Rule) error {
 	c, err := projectConfig()
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permissio
 		return nil
 	}
 	// The consent also covers the settings of other programs. If they have changed meanwhile, the user is asked again.
-	if same, err := consentFile(c); err != nil || same != consent {
+	if current, err := consentFile(c); err != nil || current != consent {
 		return err
 	}
 	c.data = data

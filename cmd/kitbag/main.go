@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		code = exitInterrupted // err is a result of the interrupt
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
+		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // indented, since err may quote a server
 	}
 	if code == exitUsage && err != nil { // err is nil if 2 is the exit code of a sandboxed command
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())

@@ -30,7 +30,7 @@ type hostServer struct {
 	Headers  map[string]string `json:"headers,omitempty"`
 	Disabled bool              `json:"disabled,omitempty"`
 
-	// The others are the members that only Codex has.
+	// Only Codex has the following members.
 	Enabled     *bool             `json:"enabled,omitempty" toml:"enabled"`
 	EnvVars     []string          `json:"-" toml:"env_vars"`
 	BearerVar   string            `json:"-" toml:"bearer_token_env_var"`
@@ -202,7 +202,7 @@ func editServers(file string) (*serverEditor, error) {
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
 	}
 	if top["mcpServers"] == nil {
-		if len(top) > 0 && filepath.Base(file) == defaultServers {
+		if len(top) > 0 && filepath.Base(file) == defaultServers { // its members may be servers, which mcpServers would hide
 			return nil, fmt.Errorf("%s: mcpServers is missing; add \"mcpServers\": {} first", file)
 		}
 		return s, s.patch("add", "", json.RawMessage("{}"))
@@ -275,8 +275,8 @@ Secrets are not copied: the entry refers to an environment variable instead.`,
 }
 
 func importServers(out io.Writer, file string, from []string, write bool) error {
-	known := len(from) == 0
-	if known {
+	searchAll := len(from) == 0
+	if searchAll {
 		from = hostFiles()
 	}
 	s, err := editServers(file)
@@ -287,7 +287,7 @@ func importServers(out io.Writer, file string, from []string, write bool) error 
 	for _, f := range from {
 		entries, err := hostServers(f)
 		switch {
-		case known && errors.Is(err, fs.ErrNotExist):
+		case searchAll && errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
 			return err

@@ -141,7 +141,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 	if f.printCost {
 		cfg.AuditFile = ""     // nothing is called
-		if cfg.Logins == nil { // otherwise the store has the login that lists tools
+		if cfg.Logins == nil { // with Logins, the shared store has the login that listing tools needs
 			cfg.Serve.Replicas = nil
 		}
 	} else if err := f.applyHTTP(&cfg); err != nil {
@@ -269,9 +269,9 @@ const databaseTimeout = 15 * time.Second
 func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) (closeAll func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	var open []func() error
+	var closers []func() error
 	closeAll = func() (err error) {
-		for _, c := range open {
+		for _, c := range closers {
 			err = errors.Join(err, c())
 		}
 		return err
@@ -282,7 +282,7 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 			return nil, err
 		}
 		cfg.Serve.Replicas.Shared = shared
-		open = append(open, shared.Close)
+		closers = append(closers, shared.Close)
 	}
 	if cfg.AuditDatabase != "" {
 		audit, err := openDatabase(ctx, f.config+": audit.database", cfg.AuditDatabase, postgres.OpenAudit)
@@ -290,14 +290,14 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 			return nil, errors.Join(err, closeAll())
 		}
 		cfg.AuditWriter = audit
-		open = append(open, audit.Close)
+		closers = append(closers, audit.Close)
 	}
 	return closeAll, nil
 }
 
 func openDatabase[T any](ctx context.Context, where, url string, open func(context.Context, string) (T, error)) (db T, err error) {
 	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
-		return db, fmt.Errorf("%s: must be the URL of a Postgres database: postgres://USER@HOST/DATABASE", where) // it may have a password
+		return db, fmt.Errorf("%s: must be the URL of a Postgres database: postgres://USER@HOST/DATABASE", where) // without url, which may have a password
 	}
 	if db, err = open(ctx, url); err != nil {
 		return db, fmt.Errorf("%s: %w; check the URL, and that its user may create a table in the database", where, err)
@@ -430,14 +430,14 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	if err != nil {
 		return err
 	}
-	full := 1 // bytes of the full list; a divisor, so not zero
+	fullBytes := 1 // of the full list; a divisor, so not zero
 	for _, s := range styles {
 		if s.Style == mcpgateway.StyleFull {
-			full = max(1, s.Bytes)
+			fullBytes = max(1, s.Bytes)
 		}
 	}
 	line := func(name string, c toolkit.Cost) costLine {
-		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
+		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(fullBytes)}
 	}
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
 	for _, s := range slices.Backward(styles) { // the full list comes first, since the others are compared with it

@@ -86,7 +86,7 @@ func (s *modelSettings) names() []string {
 	return append([]string{cmp.Or(s.model, os.Getenv("KITBAG_MODEL"))}, s.fallback...)
 }
 
-// openModel opens the model with its fallbacks. It calls notify when another of them answers than before.
+// openModel opens the model with its fallbacks. It calls notify when a different model answers than for the last call.
 func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	names := s.names()
 	models := make([]model.Model, len(names))
@@ -121,8 +121,8 @@ type modelChange struct {
 	errs    []error // the last error of each model
 }
 
-// observe is called with each part of an answer of a model, or its error.
-func (c *modelChange) observe(index int, err error) {
+// record is called with each part of an answer of the model at index, or with its error.
+func (c *modelChange) record(index int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -150,7 +150,7 @@ func (m *watchedModel) Unwrap() model.Model { return m.Model }
 func (m *watchedModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		for c, err := range m.Model.Generate(ctx, req) {
-			m.change.observe(m.index, err)
+			m.change.record(m.index, err)
 			if !yield(c, err) {
 				return
 			}
@@ -253,19 +253,19 @@ func modelKeys() (keys []string) {
 // price; nil if it is unknown.
 func (f *agentFlags) applyCatalog(cfg *agent.Config, names ...string) (price func(string, message.Usage) float64, err error) {
 	table := catalog.Default()
-	if f.models != "" {
-		data, err := readSmall(f.models, os.Stat)
-		var own *catalog.Table
+	if f.modelsFile != "" {
+		data, err := readSmall(f.modelsFile, os.Stat)
+		var userTable *catalog.Table
 		if err == nil {
-			own, err = catalog.Parse(data)
+			userTable, err = catalog.Parse(data)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.models, err)
+			return nil, fmt.Errorf("%s: %w", f.modelsFile, err)
 		}
-		table = table.With(own)
+		table = table.With(userTable)
 	}
 	cfg.Window.Tokens = cmp.Or(cfg.Window.Tokens, smallestWindow(table, names))
-	for _, name := range slices.Backward(names) { // each must have a price; the first one's is used
+	for _, name := range slices.Backward(names) { // every model must have a price; that of the first is for answers without a model
 		if price, err = table.Price(name); err != nil {
 			break
 		}

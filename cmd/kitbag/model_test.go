@@ -162,9 +162,9 @@ func TestModelChange(t *testing.T) {
 		a := &modelChange{names: []string{"a", "b", "c"}, errs: make([]error, 3), notify: func(s string) { got = append(got, s) }}
 		for _, i := range row.models {
 			if i < 0 {
-				a.observe(-1-i, down)
+				a.record(-1-i, down)
 			} else {
-				a.observe(i, nil)
+				a.record(i, nil)
 			}
 		}
 		if got := strings.Join(got, ", "); got != row.want {

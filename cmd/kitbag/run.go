@@ -178,7 +178,7 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
 		return err
 	}
-	return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
+	return f.withAgent(cmd.Context(), r, func(k *kit, s *conversation) error {
 		if len(inputs) == 0 && s.finished() {
 			return usage(`no call waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
 		}
@@ -217,8 +217,8 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 	return arg, nil
 }
 
-// open opens the conversation, makes the agent, calls use with both, and closes them.
-func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
+// withAgent opens the conversation and makes its agent, calls use with these, and closes them.
+func (f *agentFlags) withAgent(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
 	if _, err := f.policy(); err != nil { // check the flags before the file is opened
 		return err
 	}
@@ -264,15 +264,15 @@ func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agen
 	return &flags, nil
 }
 
-// policy returns the rules of the flags and the configurations, flags first. The current directory is the first
-// directory, since relative patterns are relative to it.
+// policy checks the settings and returns the rules of the flags and the configurations, flags first. The current
+// directory is the first directory, since relative patterns are relative to it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
 		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
 	}
 	for _, t := range allSettings {
-		if v := t.of(&f.settings); isNegative(v) {
+		if v := t.value(&f.settings); isNegative(v) {
 			return p, usage("--%s %v: it must be %s", t.flag, v, t.want)
 		}
 	}
@@ -296,7 +296,7 @@ type runner struct {
 	answer  func(*event.Approval) event.Confirm // automatic answers; nil for none
 	log     io.Writer                           // for messages
 	spent   spent
-	models  modelSettings
+	models  modelSettings // for the remedies of errors
 }
 
 // newRunner returns a runner that shows events as text or as JSON. With text it has a prompt if the user can both see

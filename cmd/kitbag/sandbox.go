@@ -191,7 +191,7 @@ const tailSize = 16 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
-	if over := len(t.text) - tailSize; over > tailSize {
+	if over := len(t.text) - tailSize; over > tailSize { // cut rarely, since each cut copies the rest
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return t.to.Write(p)

@@ -143,7 +143,7 @@ func (s sandboxSettings) backend(dirs []string) (*builtin.Local, error) {
 
 // spec returns the confinement of a command with the profile and the working directories.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
-	s.Use = useAuto
+	s.Use = useAuto // the profile decides
 	// The root cannot be made writable, and searching it for protected files would take long.
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
 	l, err := s.backend(dirs)
@@ -152,6 +152,3 @@ func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbo
 	}
 	return l.Spec(profile)
 }
-
-// use returns Use, or its default.
-func (s sandboxSettings) use() string { return cmp.Or(s.Use, useAuto) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -69,7 +70,7 @@ type coveredPath struct {
 }
 
 func newSandboxReport(s sandbox.Status, settings sandboxSettings, spec sandbox.Spec) *sandboxReport {
-	r := &sandboxReport{Confines: true, Use: settings.use()}
+	r := &sandboxReport{Confines: true, Use: cmp.Or(settings.Use, useAuto)}
 	if err := s.Confines(); err != nil {
 		r.Confines, r.Reason = false, err.Error()
 	}

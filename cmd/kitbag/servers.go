@@ -63,13 +63,14 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 			return nil, nil, err
 		}
 		for _, cfg := range cs {
-			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name[:min(len(cfg.Name), 48)]), ".", "_"))
+			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name), ".", "_"))
 			if other, taken := fileByPrefix[prefix]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
 				continue
 			}
 			fileByPrefix[prefix] = file.path
+			// A caller that knows the sandbox settings and the directories calls withSandbox again, which replaces this.
 			configs = append(configs, withSandbox(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
@@ -165,7 +166,7 @@ func openServers(files []serverFile, dirs []string, opts serverOptions, by group
 			cfg.Options.Elicitation = mcpclient.ElicitCaller
 		}
 		if opts.sample {
-			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // the agent has its own limits
+			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // no limit here: the limits of the agent apply
 		}
 		c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 		if err != nil {

@@ -194,7 +194,7 @@ func TestServerAsksAtTheTerminal(t *testing.T) {
 				r.prompt = newPrompt(strings.NewReader(row.typed), &log)
 			}
 			f := &agentFlags{mode: "bypass", settings: settings{maxSteps: 10}, toolFlags: toolFlags{mcp: []string{defaultServers}}}
-			if err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
+			if err := f.withAgent(t.Context(), r, func(k *kit, s *conversation) error {
 				return r.run(t.Context(), k.agent, s, []agent.Input{agent.Say("go")})
 			}); err != nil {
 				t.Error(err)

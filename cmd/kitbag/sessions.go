@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -65,7 +66,7 @@ func (r *retention) prune(now time.Time) error {
 	for _, file := range files {
 		if info, err := os.Lstat(file); err == nil && now.Sub(info.ModTime()) > time.Duration(days)*24*time.Hour {
 			dir, name := filepath.Split(file)
-			errs = append(errs, removeSession(dir, name[:len(name)-len(".json")]))
+			errs = append(errs, removeSession(dir, strings.TrimSuffix(name, ".json")))
 		}
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, session.ErrConflict) })...)

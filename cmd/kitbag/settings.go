@@ -11,11 +11,11 @@ import (
 // settings are what flags, variables and configurations set alike.
 type settings struct {
 	modelSettings
-	system   string // a file
-	maxSteps int    // model calls for one task; 0 for the agent's default
-	window   int    // the model's context window in tokens; 0 for the model's known window, or else the agent's default
-	models   string // a file with a price table; "" for none
-	maxCost  float64
+	system     string // a file
+	maxSteps   int    // model calls for one task; 0 for the agent's default
+	window     int    // the model's context window in tokens; 0 for the model's known window, or else the agent's default
+	modelsFile string // a table of windows and prices; "" for none
+	maxCost    float64
 }
 
 // A setting is one of the settings: its key in a configuration, its flag and its variable, if it has these.
@@ -38,15 +38,15 @@ var allSettings = []setting{
 	{"system", "system", "", "the name of a file", func(s *settings) any { return &s.system }},
 	{"maxSteps", "max-steps", "", "a positive whole number of model calls, such as 20", func(s *settings) any { return &s.maxSteps }},
 	{"window", "window", "", "a positive whole number of tokens, such as 32000", func(s *settings) any { return &s.window }},
-	{"models", "", "", "the name of a file", func(s *settings) any { return &s.models }},
+	{"models", "", "", "the name of a file", func(s *settings) any { return &s.modelsFile }},
 	{"maxCost", "max-cost", "", "a positive number of US dollars, such as 2.5", func(s *settings) any { return &s.maxCost }},
 }
 
-func (t *setting) of(s *settings) reflect.Value { return reflect.ValueOf(t.pointer(s)).Elem() }
+func (t *setting) value(s *settings) reflect.Value { return reflect.ValueOf(t.pointer(s)).Elem() }
 
 // read reads the setting from a configuration, and reports whether its value is what it must be.
 func (t *setting) read(s *settings, data json.RawMessage) bool {
-	return json.Unmarshal(data, t.pointer(s)) == nil && !isNegative(t.of(s))
+	return json.Unmarshal(data, t.pointer(s)) == nil && !isNegative(t.value(s))
 }
 
 func isNegative(v reflect.Value) bool {
@@ -60,8 +60,8 @@ func isSet(v reflect.Value) bool {
 // merge returns s with the settings of other that s does not have.
 func (s settings) merge(other settings) settings {
 	for _, t := range allSettings {
-		if v := t.of(&s); !isSet(v) {
-			v.Set(t.of(&other))
+		if v := t.value(&s); !isSet(v) {
+			v.Set(t.value(&other))
 		}
 	}
 	return s
@@ -70,8 +70,8 @@ func (s settings) merge(other settings) settings {
 // apply takes over the settings of c for which neither a flag nor a variable is set.
 func (s *settings) apply(cmd *cobra.Command, c settings) {
 	for _, t := range allSettings {
-		if v := t.of(&c); isSet(v) && !cmd.Flags().Changed(t.flag) && (t.variable == "" || os.Getenv(t.variable) == "") {
-			t.of(s).Set(v)
+		if v := t.value(&c); isSet(v) && !cmd.Flags().Changed(t.flag) && (t.variable == "" || os.Getenv(t.variable) == "") {
+			t.value(s).Set(v)
 		}
 	}
 }

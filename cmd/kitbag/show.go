@@ -108,7 +108,7 @@ func (p *painter) line(ev event.Event) string {
 		}
 		return s
 	case *event.ToolDelta:
-		if shown, ok := p.previews[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) {
+		if shown, ok := p.previews[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) { // unless the question has shown it
 			return p.forUser(ev.Text)
 		}
 	case *event.ToolResult:
@@ -163,23 +163,23 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 // forUser formats text that the model does not get, such as the diff of a change.
 func (p *painter) forUser(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	change := isChange(text)
 	for i, line := range lines {
-		if lines[i] = plain(line); change {
-			lines[i] = p.changeLine(lines[i])
+		line = plain(line)
+		if isDiff(text) {
+			line = p.diffLine(line)
 		}
-		lines[i] = "  | " + lines[i]
+		lines[i] = "  | " + line
 	}
 	return strings.Join(lines, "\n")
 }
 
-// isChange reports whether text is a unified diff, as the built-in tools make it.
-func isChange(text string) bool {
+// isDiff reports whether text is a unified diff, as the built-in tools make it.
+func isDiff(text string) bool {
 	return strings.HasPrefix(text, "--- ") && strings.Contains(text, "\n@@ ")
 }
 
-// changeLine colours a line of a diff. Unlike paint it does not remove control characters.
-func (p *painter) changeLine(line string) string {
+// diffLine colours a line of a diff. Unlike paint it does not remove control characters.
+func (p *painter) diffLine(line string) string {
 	return term.Paint(p.colour, term.DiffStyle(line), line)
 }
 
@@ -248,12 +248,12 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 		}
 	}
 	unpainted := func(s string) string { return s }
-	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isChange(q.Preview) {
+	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isDiff(q.Preview) {
 		if p.previews == nil {
 			p.previews = map[string]string{}
 		}
 		p.previews[q.Call] = q.Preview
-		add(q.Preview, p.changeLine)
+		add(q.Preview, p.diffLine)
 		return lines, hidden
 	}
 	add(arguments(q.Input, "\n"), unpainted)

@@ -64,8 +64,8 @@ func parseSlash(text string) (name, arg string, ok bool) {
 	if arg == "" {
 		return name, "", true
 	}
-	takes := slices.ContainsFunc(slashCommands(), func(c slashCommand) bool { return c.name == name && c.arg != "" })
-	return name, arg, takes && !strings.Contains(arg, "\n")
+	takesArg := slices.ContainsFunc(slashCommands(), func(c slashCommand) bool { return c.name == name && c.arg != "" })
+	return name, arg, takesArg && !strings.Contains(arg, "\n")
 }
 
 // command runs a slash command. An unknown one is not sent to the model, as it may be a mistyped command.

@@ -17,7 +17,7 @@ type spent struct {
 	usage message.Usage
 	cost  float64
 	time  time.Duration
-	since time.Time
+	since time.Time // the start of the current run
 }
 
 // add counts an event of the task.

@@ -39,7 +39,7 @@ func (c *config) needConsent() []string {
 		}
 	}
 	for _, t := range allSettings {
-		v := reflect.Indirect(t.of(&c.settings))
+		v := reflect.Indirect(t.value(&c.settings))
 		switch {
 		case !v.IsValid() || v.IsZero() && v.Kind() != reflect.Bool:
 		case v.Kind() == reflect.Slice:
@@ -110,7 +110,7 @@ var programSettings = []string{
 // than its author expects. Skills of the directory are skipped, with a warning.
 func (f *agentFlags) askConsent(ctx context.Context, c *config, p *prompt, log io.Writer) error {
 	settings := c.needConsent()
-	if len(f.skills) == 0 || len(settings) > 0 {
+	if len(f.skills) == 0 || len(settings) > 0 { // with --skills the folders are not used now, but consent covers them
 		for _, folder := range c.skillFolders {
 			settings = append(settings, "skills = "+shorten(folder, maxConfig))
 		}
@@ -182,8 +182,8 @@ func untrustedConfig(trust, skills bool, log io.Writer) (config, error) {
 }
 
 // restrictUntrusted restricts the configuration unless trust is set or the user has already agreed to it. It prints on
-// log which parts are skipped, and with skills also which skills and guides.
-func (c *config) restrictUntrusted(trust, skills bool, log io.Writer) {
+// log which parts are skipped, and with warnSkills also which skills and guides.
+func (c *config) restrictUntrusted(trust, warnSkills bool, log io.Writer) {
 	consent, err := consentFile(c)
 	if trust || err == nil && hasConsent(consent) {
 		return
@@ -194,7 +194,7 @@ func (c *config) restrictUntrusted(trust, skills bool, log io.Writer) {
 	skip := func(what string) {
 		fmt.Fprintf(log, "! skipped: the %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(what))
 	}
-	if skills {
+	if warnSkills {
 		for _, folder := range c.skillFolders {
 			skip("skills in " + folder)
 		}

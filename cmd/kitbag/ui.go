@@ -129,15 +129,15 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	}
 	if f.open {
 		// Other users see the arguments of the browser, so it gets a path that leads to the URL once.
-		once, used := prefix+"/open/"+rand.Text(), new(atomic.Bool)
-		mux.HandleFunc("GET "+once, func(w http.ResponseWriter, r *http.Request) {
+		oncePath, used := prefix+"/open/"+rand.Text(), new(atomic.Bool)
+		mux.HandleFunc("GET "+oncePath, func(w http.ResponseWriter, r *http.Request) {
 			if used.Swap(true) {
 				http.Error(w, "This address works once. Open the URL that was printed.", http.StatusGone)
 				return
 			}
 			http.Redirect(w, r, url, http.StatusSeeOther)
 		})
-		if err := openBrowser(fmt.Sprintf("http://%s%s", l.Addr(), once)); err != nil {
+		if err := openBrowser(fmt.Sprintf("http://%s%s", l.Addr(), oncePath)); err != nil {
 			fmt.Fprintf(log, "! the browser could not be opened: %s\n", plainLine(err.Error()))
 		}
 	}
@@ -147,15 +147,15 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 // explainOptions returns options for explaining decisions with the settings of the current directory. Calls of tools
 // that are not built in are judged by their names only.
 func (f *uiFlags) explainOptions(cmd *cobra.Command) (inspect.Options, error) {
-	own := f.agentFlags
-	if err := own.configure(cmd.Context(), cmd, nil); err != nil {
+	flags := f.agentFlags
+	if err := flags.configure(cmd.Context(), cmd, nil); err != nil {
 		return inspect.Options{}, err
 	}
-	p, err := own.policy()
+	p, err := flags.policy()
 	if err != nil {
 		return inspect.Options{}, err
 	}
-	tools := &builtins{sandbox: own.config.sandbox}
+	tools := &builtins{sandbox: flags.config.sandbox}
 	var mu sync.Mutex // guards tools
 	return inspect.Options{Policy: p, Call: func(_, name string, input json.RawMessage) *permission.Call {
 		mu.Lock()
@@ -175,16 +175,16 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 		return err
 	case <-ctx.Done():
 	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if server.Shutdown(wait) != nil {
+	if server.Shutdown(shutdownCtx) != nil {
 		_ = server.Close()
 	}
 	<-done
 	return nil
 }
 
-// openBrowser opens a URL with the system's program for that. The URL must not come from others.
+// openBrowser opens a URL with the system's program for that. The URL must be kitbag's: others could start programs.
 func openBrowser(url string) error {
 	program, args := "xdg-open", []string{url}
 	switch runtime.GOOS {
@@ -211,13 +211,13 @@ func silentPrompt() *prompt {
 func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *fileStore, id string) error {
 	inputs := store.takeInputs(id)
 	defer store.endRun(id)
-	own := f.agentFlags
-	own.session = store.path(id)
+	flags := f.agentFlags
+	flags.session = store.path(id)
 	r := &runner{log: io.Discard, painter: newPainter(io.Discard), show: func(event.Event) error { return nil }}
-	if err := own.configure(ctx, cmd, nil); err != nil {
+	if err := flags.configure(ctx, cmd, nil); err != nil {
 		return err
 	}
-	err := own.open(ctx, r, func(k *kit, s *conversation) error {
+	err := flags.withAgent(ctx, r, func(k *kit, s *conversation) error {
 		return r.run(ctx, k.agent, s, inputs)
 	})
 	if errors.Is(err, session.ErrConflict) {

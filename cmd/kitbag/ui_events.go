@@ -14,7 +14,7 @@ import (
 // An eventLog stores the events of a conversation next to its session file, for "kitbag ui". It is not sealed, so it
 // only affects what is shown and where a copy may begin.
 type eventLog struct {
-	dir   string   // a session.Dir with the ids of States, since another session may replace the file
+	dir   string   // a session.Dir whose ids are those of States, since another session may replace the file
 	begin position // when the session file was opened
 
 	log    session.Log // nil until the first save
@@ -120,8 +120,8 @@ func withEvents(s *session.Session, path string, warn func(string)) *conversatio
 	return &conversation{State: s.State, path: path, save: save, close: func() error { l.close(); return s.Close() }}
 }
 
-// eventsOf returns the store with the events of a session file, and what it knows of the session with the id; ok is
-// false if there are none.
+// eventsOf returns the store with the events of a session file, and the Info of the session with the id; ok is false if
+// the file has no events.
 func eventsOf(ctx context.Context, path, id string) (store session.Store, about session.Info, ok bool) {
 	if dir, err := os.Stat(eventDir(path)); err != nil || !dir.IsDir() { // session.Dir would create it
 		return nil, about, false

@@ -26,7 +26,7 @@ type fileStore struct {
 	dir   string
 	only  string // the id of the only session in the store, except for copies; "" for all in dir
 	key   []byte
-	trust bool // files without its seal, too
+	trust bool // also trust files that are not sealed with key
 
 	mu     sync.Mutex // for the following
 	read   map[string]sessionFile
@@ -52,13 +52,13 @@ func (k *fileStore) checkSeal(ctx context.Context, id string) error {
 	return err
 }
 
-// A sessionFile is the content of a session file that had the size and info.Updated.
+// A sessionFile is the content of a session file, which is read again when its size or info.Updated has changed.
 type sessionFile struct {
 	info session.Info
 	size int64
 	data json.RawMessage // the State, with the id of the file
 	id   string          // of the State itself
-	runs bool            // according to its events another process runs it
+	runs bool            // its events say that a process runs the session
 }
 
 var (
@@ -209,7 +209,7 @@ func (k *fileStore) stateAt(ctx context.Context, id string, f sessionFile, seq i
 		}
 	}
 	st.Messages = st.Messages[:n]
-	return marshalWithout(st, "open", "away", "running", "run")
+	return marshalWithout(st, "open", "away", "running", "run") // they are about the newest messages
 }
 
 // marshalWithout returns the JSON of a State without some members.

@@ -54,11 +54,11 @@ func openStore(ctx context.Context, name string) (_ session.Store, closeStore fu
 		}
 		return store, store.Close, nil
 	}
-	file, ok := strings.CutSuffix(filepath.Base(name), ".json")
-	if !ok || session.CheckID(file) != nil {
+	id, ok := strings.CutSuffix(filepath.Base(name), ".json")
+	if !ok || session.CheckID(id) != nil {
 		return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, whose name is letters and digits with .json at the end", name)
 	}
-	store, err := newFileStore(filepath.Dir(name), file)
+	store, err := newFileStore(filepath.Dir(name), id)
 	return store, noClose, err
 }
 

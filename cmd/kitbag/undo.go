@@ -105,7 +105,7 @@ func (c *chat) undo(ctx context.Context, _ string) error {
 		return fmt.Errorf("/undo: %w", err)
 	}
 	h.turns = h.turns[:len(h.turns)-1]
-	restored, kept := c.names(report.Restored), c.names(report.Kept)
+	restored, kept := relativeNames(report.Restored), relativeNames(report.Kept)
 	fmt.Fprintf(c.log, "undone: what changed in files after %q\n", shorten(last.message, maxName))
 	for _, name := range restored {
 		fmt.Fprintf(c.log, "  restored %s\n", plainLine(name))
@@ -113,10 +113,10 @@ func (c *chat) undo(ctx context.Context, _ string) error {
 	for _, name := range kept {
 		fmt.Fprintf(c.log, "  left as it is, since it was changed afterwards: %s\n", plainLine(name))
 	}
-	for _, name := range c.names(report.Repositories) {
+	for _, name := range relativeNames(report.Repositories) {
 		fmt.Fprintf(c.log, "  left as it is, since it is or was a separate repository: %s\n", plainLine(name))
 	}
-	for _, name := range c.names(report.Failed) {
+	for _, name := range relativeNames(report.Failed) {
 		fmt.Fprintf(c.log, "  not restored: %s\n", plainLine(name))
 	}
 	if report.Err != nil {
@@ -130,8 +130,8 @@ func (c *chat) undo(ctx context.Context, _ string) error {
 	return nil
 }
 
-// names returns the paths, relative to the current directory if they are in it.
-func (c *chat) names(paths []string) []string {
+// relativeNames returns the paths, relative to the current directory if they are in it.
+func relativeNames(paths []string) []string {
 	out := slices.Clone(paths)
 	cwd, err := realCurrentDir()
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *chat) diff(ctx context.Context, arg string) error {
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for _, line := range lines[:min(len(lines), maxDiff)] {
-		fmt.Fprintln(c.log, c.painter.changeLine(plain(line)))
+		fmt.Fprintln(c.log, c.painter.diffLine(plain(line)))
 	}
 	if more := len(lines) - maxDiff; more > 0 {
 		fmt.Fprintf(c.log, "… %d more lines\n", more)

@@ -5,9 +5,12 @@ import (
 	"strings"
 )
 
-// longPaste is how many lines of pasted text the editor shows. A note replaces longer text, and text with tabs, which the
+// The size of the longest pasted text that the editor shows. A note replaces longer text, and text with tabs, which the
 // editor does not support.
-const longPaste = 6
+const (
+	shownLines = 6
+	shownBytes = 2000
+)
 
 // paste inserts pasted text into the message, even if it has several lines.
 func (s *state) paste(text string) {
@@ -18,7 +21,7 @@ func (s *state) paste(text string) {
 		}
 		return // pasted text must not answer a question
 	}
-	if lines := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1; lines > longPaste || strings.Contains(text, "\t") || len(text) > 2000 {
+	if lines := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1; lines > shownLines || strings.Contains(text, "\t") || len(text) > shownBytes {
 		s.pastes = append(s.pastes, text)
 		text = pasteNote(len(s.pastes), lines)
 	}

@@ -151,18 +151,18 @@ func topLevelRule(dir, line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
 	}
-	not := ""
+	negation := ""
 	text, ok := strings.CutPrefix(line, "!")
 	if ok {
-		not = "!"
+		negation = "!"
 	}
 	switch {
 	case strings.HasPrefix(line, "#"), strings.Trim(text, "/") == "":
 		return ""
 	case strings.Contains(strings.TrimSuffix(text, "/"), "/"):
-		return not + dir + "/" + strings.TrimPrefix(text, "/") + "\n"
+		return negation + dir + "/" + strings.TrimPrefix(text, "/") + "\n"
 	default:
-		return not + dir + "/**/" + text + "\n"
+		return negation + dir + "/**/" + text + "\n"
 	}
 }
 
@@ -225,7 +225,7 @@ func (d *directory) add(ctx context.Context, files []string) error {
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		return err
 	}
-	half := len(files) / 2
+	half := len(files) / 2 // find the files that git cannot add, by halving
 	if half == 0 {
 		return nil
 	}
@@ -344,7 +344,7 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 		var left []change
 		if err == nil {
 			tree, repositories := after.directory(i)
-			left, err = d.changed(ctx, plans[i].tree, tree)
+			left, err = d.diffTrees(ctx, plans[i].tree, tree)
 			left = slices.DeleteFunc(left, func(c change) bool { // files that were restored in a repository are not in the tree
 				_, err := os.Lstat(filepath.Join(d.path, c.name))
 				return err == nil && slices.ContainsFunc(repositories, func(repository string) bool { return isBelow(c.name, repository) })
@@ -369,11 +369,11 @@ func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, rep
 	after, afterRepos := to.directory(i)
 	current, currentRepos := now.directory(i)
 	p := plan{tree: before}
-	changed, err := d.changed(ctx, before, after)
+	changed, err := d.diffTrees(ctx, before, after)
 	if err != nil {
 		return p, err
 	}
-	since, err := d.changed(ctx, after, current)
+	since, err := d.diffTrees(ctx, after, current)
 	if err != nil {
 		return p, err
 	}
@@ -445,7 +445,8 @@ type change struct {
 	created bool   // the file is only in the later tree
 }
 
-func (d *directory) changed(ctx context.Context, from, to string) ([]change, error) {
+// diffTrees returns the files that differ between two trees.
+func (d *directory) diffTrees(ctx context.Context, from, to string) ([]change, error) {
 	out, err := d.run(ctx, nil, "diff-tree", "-r", "-z", "--name-status", "--no-renames", from, to)
 	if err != nil {
 		return nil, err
