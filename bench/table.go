@@ -66,8 +66,8 @@ var rows = []row{
 	{"… CPU to make", "µs", "own", func(r *work.Result) float64 { return r.CPU / micro }},
 }
 
-// ownRows are the rows of scenarios that only kitbag can run.
-var ownRows = []row{
+// kitbagRows are the rows of scenarios that only kitbag can run.
+var kitbagRows = []row{
 	{"a group of 20 tools opened and closed, of 1,000 tools: CPU", "µs", "open", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "open", func(r *work.Result) float64 { return r.Allocs }},
 	{"a permission decision under 101 rules, and the call: CPU", "µs", "judge", func(r *work.Result) float64 { return r.CPU / micro }},
@@ -93,7 +93,7 @@ func (c *comparison) report(w io.Writer) {
 		"hand, which validates, judges, stores and emits nothing.\n", floor, floor)
 	c.table(w, "Ratios to the floor", c.ratio)
 	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
-	c.own(w)
+	c.kitbagTable(w)
 	fmt.Fprint(w, "\n## Versions\n\n")
 	for _, p := range c.peers {
 		fmt.Fprintf(w, "- %s %s, a program of %.1f MiB\n", p.name, p.version, float64(p.size)/(1<<20))
@@ -106,8 +106,8 @@ func (c *comparison) report(w io.Writer) {
 	}
 }
 
-// own writes ownRows.
-func (c *comparison) own(w io.Writer) {
+// kitbagTable writes kitbagRows.
+func (c *comparison) kitbagTable(w io.Writer) {
 	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == "kitbag" })
 	if i < 0 {
 		return
@@ -115,7 +115,7 @@ func (c *comparison) own(w io.Writer) {
 	p := c.peers[i]
 	fmt.Fprint(w, "\n## What only kitbag can do\n\nMedians. The ratios compare runs of 20 steps with a hook at every possible place, none of which\n"+
 		"does anything, to the same runs without hooks; both alternate in one process.\n\n| | kitbag |\n|---|--:|\n")
-	for _, r := range ownRows {
+	for _, r := range kitbagRows {
 		if slices.Contains(c.scenarios, r.scenario) {
 			fmt.Fprintf(w, "| %s | %s |\n", r.name(), figure(p.values(r)))
 		}

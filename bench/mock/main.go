@@ -32,8 +32,8 @@ func parse(name string) (s script, err error) {
 	return s, err
 }
 
-// event appends a piece of an answer, in the form of OpenAI's servers.
-func event(b []byte, delta, finish string) []byte {
+// appendEvent appends a piece of an answer, in the form of OpenAI's servers.
+func appendEvent(b []byte, delta, finish string) []byte {
 	return fmt.Appendf(b, `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1780000000,"model":"bench",`+
 		`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}`+"\n\n",
 		delta, finish)
@@ -46,23 +46,23 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 // toolCalls returns the answer of a step. Each call has three pieces, and is separate from the others if there
 // are gaps.
 func (s script) toolCalls(step int) (parts [][]byte) {
-	b := event(nil, `{"role":"assistant","content":null}`, "null")
+	b := appendEvent(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
 		if s.gap > 0 && i > 0 {
 			parts, b = append(parts, b), nil
 		}
-		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, step, i), "null")
-		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, step), "null")
-		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
+		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, step, i), "null")
+		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, step), "null")
+		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
 	}
-	return append(parts, append(event(b, `{}`, `"tool_calls"`), end...))
+	return append(parts, append(appendEvent(b, `{}`, `"tool_calls"`), end...))
 }
 
 // text returns the last answer, split at the pause.
 func (s script) text() [][]byte {
 	var rest []byte
-	first := event(nil, `{"role":"assistant","content":""}`, "null")
-	one := event(nil, `{"content":" tok"}`, "null")
+	first := appendEvent(nil, `{"role":"assistant","content":""}`, "null")
+	one := appendEvent(nil, `{"content":" tok"}`, "null")
 	for i := range s.tokens {
 		if i == 0 {
 			first = append(first, one...)
@@ -70,7 +70,7 @@ func (s script) text() [][]byte {
 			rest = append(rest, one...)
 		}
 	}
-	rest = append(event(rest, `{}`, `"stop"`), end...)
+	rest = append(appendEvent(rest, `{}`, `"stop"`), end...)
 	if s.pause == 0 {
 		return [][]byte{append(first, rest...)}
 	}
@@ -92,8 +92,8 @@ func (s script) whole(step int) []byte {
 		`"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150}}`, message, finish)
 }
 
-// A place is a position in a script.
-type place struct {
+// A position is where a conversation is in its script.
+type position struct {
 	script
 	step  int
 	whole bool // the answer is not streamed
@@ -108,12 +108,12 @@ type answer struct {
 }
 
 type server struct {
-	answers         sync.Map // place → answer
+	answers         sync.Map // position → answer
 	requests, bytes atomic.Int64
 	bodies          sync.Pool
 }
 
-func (srv *server) answer(p place) answer {
+func (srv *server) answer(p position) answer {
 	if a, ok := srv.answers.Load(p); ok {
 		return a.(answer)
 	}
@@ -133,7 +133,7 @@ func (srv *server) answer(p place) answer {
 }
 
 // find returns the position of a request's conversation in its script.
-func find(body []byte) (p place, err error) {
+func find(body []byte) (p position, err error) {
 	_, name, _ := bytes.Cut(body, []byte(`"bench.`))
 	name, _, ok := bytes.Cut(name, []byte(`"`))
 	if !ok {

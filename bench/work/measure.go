@@ -44,7 +44,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 		return res, keepSessions(p, s, server, res)
 	}
 	if alone := p.Alone[name]; alone != nil {
-		return res, repeat(alone, s.setup(server), least, res)
+		return res, repeatAlone(alone, s.setup(server), least, res)
 	}
 	if s.Traced {
 		return res, compareHooks(p, s, server, least, res)
@@ -81,8 +81,8 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	return res, w.check(server, before, res)
 }
 
-// repeat measures a scenario that only one peer has.
-func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, least time.Duration, res *Result) error {
+// repeatAlone measures a scenario that only one peer has.
+func repeatAlone(alone func(context.Context, Setup) (func() error, error), s Setup, least time.Duration, res *Result) error {
 	op, err := alone(context.Background(), s)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func compareHooks(p Peer, s *Scenario, server string, least time.Duration, res *
 			i = (i + n) % 2 // alternate which is first
 			m := new(mark)
 			m.read()
-			if err := workers[i].one(); err != nil {
+			if err := workers[i].runOnce(); err != nil {
 				return err
 			}
 			var one Result
@@ -147,8 +147,8 @@ type worker struct {
 	firsts []time.Duration // one for each run
 }
 
-// one performs a run and checks its answer.
-func (w *worker) one() error {
+// runOnce performs a run and checks its answer.
+func (w *worker) runOnce() error {
 	began := time.Now()
 	first := time.Duration(-1)
 	n := 0
@@ -173,7 +173,7 @@ func (w *worker) one() error {
 // warm fills caches and opens connections.
 func (w *worker) warm(d time.Duration) error {
 	for began := time.Now(); len(w.firsts) < 2 || time.Since(began) < d; {
-		if err := w.one(); err != nil {
+		if err := w.runOnce(); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (w *worker) warm(d time.Duration) error {
 func (w *worker) work(least time.Duration) error {
 	if w.s.Together == 0 {
 		for began := time.Now(); len(w.firsts) < 3 || time.Since(began) < least; {
-			if err := w.one(); err != nil {
+			if err := w.runOnce(); err != nil {
 				return err
 			}
 		}
@@ -199,7 +199,7 @@ func (w *worker) work(least time.Duration) error {
 	for range w.s.Together {
 		go func() {
 			for left.Add(-1) >= 0 {
-				if err := w.one(); err != nil {
+				if err := w.runOnce(); err != nil {
 					errs <- err
 					return
 				}

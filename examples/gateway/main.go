@@ -95,7 +95,7 @@ func hide(secrets *redact.Redactor) tool.Middleware {
 					if text, ok := c.Block.(*message.Text); ok {
 						c.Block = &message.Text{ID: text.ID, Text: secrets.Text(text.Text)}
 					}
-					c.Structured = nil // it has the same text
+					c.Structured = nil // it has the same text as the block, with the secrets
 					if !yield(c, err) {
 						return
 					}

@@ -131,7 +131,7 @@ var idleHooks = agent.Middleware{
 	Step: func(next agent.StepFunc) agent.StepFunc {
 		return func(ctx context.Context) error { return next(ctx) }
 	},
-	Model: func(next model.Model) model.Model { return passing{next} },
+	Model: func(next model.Model) model.Model { return wrappedModel{next} },
 	Tool: func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 			return next(ctx, t, call)
@@ -150,6 +150,6 @@ var idleHooks = agent.Middleware{
 	},
 }
 
-type passing struct{ model.Model }
+type wrappedModel struct{ model.Model }
 
-func (p passing) Unwrap() model.Model { return p.Model }
+func (p wrappedModel) Unwrap() model.Model { return p.Model }
