@@ -30,7 +30,7 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	var id any
 	_ = json.Unmarshal(head.ID, &id) // a message without one is not an answer
 	if f.x != nil && !head.Method && id != nil && id != f.x.id {
-		_ = f.fail(fmt.Errorf("it has the id %s, which is not that of the request", clip(string(head.ID), 40)))
+		_ = f.fail(fmt.Errorf("it has the id %s, not the id of the request", clip(string(head.ID), 40)))
 		return nil, nil
 	}
 	if f.logs {

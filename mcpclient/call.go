@@ -50,11 +50,11 @@ type remoteTool struct {
 	groups     []string
 
 	taskSupport string      // from the list, as of revision 2025-11-25
-	tasks       bool        // its calls are made as tasks
+	callAsTask  bool        // in revision 2025-11-25: request tasks from the server
 	wasTask     atomic.Bool // one of its calls has become a task
 
 	definition json.RawMessage // canonical JSON for its pin; nil without Options.Pins
-	text       json.RawMessage // the server's text when the tool was listed; nil if unknown
+	serverText json.RawMessage // serverText.definition when the tool was listed; nil if unknown
 }
 
 func newRemoteTool(c *catalogue, r *listEntry, name string) *remoteTool {
@@ -164,7 +164,7 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 	if t.inHeaders && c.protocol.usesHeaders() {
 		header = paramHeaders(t, args)
 	}
-	if t.tasks && !c.protocol.extendedTasks() {
+	if t.callAsTask && !c.protocol.extendedTasks() {
 		params["task"] = map[string]any{"ttl": c.cfg.Timeouts.Call.Milliseconds()}
 	}
 	res, raw, err := c.requestWithInput(ctx, "tools/call", t.what(), params, header)
@@ -315,7 +315,8 @@ func uncertain(err error, effect bool) error {
 		return err
 	}
 	marked := *se
-	if marked.MayHaveRun = true; effect {
+	marked.MayHaveRun = true
+	if effect {
 		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
 		if errors.Is(se.Err, ErrLost) {
 			marked.Err = fmt.Errorf("%w. The next call starts the server, or connects to it, again", marked.Err)
@@ -337,8 +338,8 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle)), j.effect))
 	})
 	defer idleTimer.Stop()
-	const tries = 3 // only one more after a lost connection
-	ran := false    // the job may have run in one of the tries
+	const maxTries = 3 // for a request that never reached the server; one that may have run is repeated only once
+	maybeRan := false  // the job may have run in one of the tries
 	if j.requests == nil {
 		j.requests = new(atomic.Int64)
 	}
@@ -349,14 +350,14 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 		if err == nil {
 			return nil
 		}
-		ran = ran || sent && mayHaveRun(err)
+		maybeRan = maybeRan || sent && mayHaveRun(err)
 		again := neverReached(err)
 		if !again && errors.Is(err, ErrLost) {
 			losses++
 			again = j.repeatable && losses == 1
 		}
-		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
-			if ran {
+		if !again || try == maxTries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
+			if maybeRan {
 				return uncertain(err, j.effect)
 			}
 			return err
@@ -364,11 +365,11 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	}
 }
 
-// mayHaveRun reports whether a call that was sent and failed without an answer may have run. Errors of timeouts are
-// already marked.
+// mayHaveRun reports whether a call that was sent and failed without an answer may have run. The error of a timeout
+// already says so (MayHaveRun).
 func mayHaveRun(err error) bool {
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
-		return status.code >= 500
+		return status.code >= 500 // with a lower code the server rejected the request
 	}
 	return !neverReached(err)
 }
@@ -376,14 +377,14 @@ func mayHaveRun(err error) bool {
 // A progressTracker receives the progress of one try of a call. Its methods run on the reading goroutines.
 type progressTracker struct {
 	steps      chan progress
-	resetClock func() // called for each step
-	stopClock  func() // stops the clock until the next resetClock
-	complete   chan struct{}
+	resetClock func()        // called for each step
+	stopClock  func()        // stops the clock until the next resetClock
+	complete   chan struct{} // closed when done has reached total
 
 	mu            sync.Mutex
-	seen          bool
-	last          progress
-	openQuestions int // the clock is stopped while there are any
+	reported      bool     // last is set
+	last          progress // the last step
+	openQuestions int      // the clock is stopped while there are any
 }
 
 // pauseClock stops the clock of the call until release, while the server waits for the client.
@@ -404,13 +405,13 @@ func (w *progressTracker) pauseClock() (release func()) {
 func (w *progressTracker) report(p progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.seen && p.done <= w.last.done {
+	if w.reported && p.done <= w.last.done {
 		return // the specification requires it to increase
 	}
 	if p.total > 0 && p.done >= p.total && !w.isComplete() {
 		close(w.complete)
 	}
-	w.seen, w.last = true, p
+	w.reported, w.last = true, p
 	if w.openQuestions == 0 {
 		w.resetClock()
 	}
@@ -443,7 +444,7 @@ const lateStepWait = 50 * time.Millisecond
 // awaitLateSteps waits for the last notification if the server has reported a total that it has not reached.
 func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	w.mu.Lock()
-	waiting := w.seen && w.last.total > 0
+	waiting := w.reported && w.last.total > 0
 	w.mu.Unlock()
 	if !waiting {
 		return

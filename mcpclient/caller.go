@@ -88,10 +88,10 @@ func (c *callList) expireAbandoned() []abandonedCall {
 	return c.abandoned
 }
 
-// callers returns the calls that a request of the server may belong to, all of one host. In the revisions
+// candidates returns the calls that a request of the server may belong to. All are of one host. In the revisions
 // without sessions, and on the stream of an HTTP response, that is one call; otherwise it is every call in
 // flight.
-func (c *callList) callers(ctx context.Context) ([]*inflight, error) {
+func (c *callList) candidates(ctx context.Context) ([]*inflight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f, ok := ctx.Value(inflightKey{}).(*inflight); ok {
@@ -125,7 +125,7 @@ func (c *conn) answerRequest(ctx context.Context, method string, params json.Raw
 	if method != "elicitation/create" && method != "sampling/createMessage" {
 		return c.hub.handle(ctx, method, params)
 	}
-	calls, err := c.calls.callers(ctx)
+	calls, err := c.calls.candidates(ctx)
 	if err != nil {
 		return c.hub.handle(host.With(ctx, noHost{err}), method, params)
 	}
@@ -171,8 +171,8 @@ func (c *conn) askToVisit(ctx context.Context, err error) error {
 	return &asked
 }
 
-// callContext returns a context that ends with ctx, or with the last of the calls. It has the values of a
-// single call; of several calls it has only the host.
+// callContext returns a context that ends with ctx, or with the last of the calls. It has the values of the call if
+// there is only one, and otherwise only the host of the calls.
 func callContext(ctx context.Context, calls []*inflight) (context.Context, context.CancelFunc) {
 	base := host.With(context.WithoutCancel(ctx), calls[0].host)
 	if len(calls) == 1 {

@@ -46,7 +46,7 @@ func newCatalogue(cfg *config, sup *supervisor) *catalogue {
 		resources: newListCache("resources/list", "resources", decodeResource),
 		templates: newListCache("resources/templates/list", "resources", decodeResource),
 		skills:    newListCache("skills/list", skillsExtension, decodeSkill),
-		watches:   newWatches()}
+		watches:   newWatchList()}
 }
 
 // listeners are functions that are called after changes.
@@ -88,20 +88,20 @@ func (l *listeners) call(kind int) {
 const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts
-	listOfResources // and of templates and skills
-	updates         // not a list: watched resources
-	allLists        = listOfTools | listOfPrompts | listOfResources
+	listOfResources  // and of templates and skills
+	updatedResources // not a list: watched resources
+	allLists         = listOfTools | listOfPrompts | listOfResources
 )
 
-// invalidate makes the next use of the lists request them again, and calls the listeners.
+// invalidate makes the next use of the prompts and resources request them again, and calls their listeners.
 func (c *catalogue) invalidate(lists uint32) {
-	if lists&listOfPrompts != 0 && c.prompts.changed() {
+	if lists&listOfPrompts != 0 && c.prompts.markChanged() {
 		c.listeners.call(onPrompts)
 	}
 	if lists&listOfResources == 0 {
 		return
 	}
-	resources, templates, skills := c.resources.changed(), c.templates.changed(), c.skills.changed()
+	resources, templates, skills := c.resources.markChanged(), c.templates.markChanged(), c.skills.markChanged()
 	if resources || templates || skills {
 		c.listeners.call(onResources)
 	}
@@ -159,13 +159,13 @@ const catchUpWait = 2 * time.Second
 // catchUp lists again before a call returns, if the server has announced a change meanwhile, so that the
 // model's next request shows what the call changed.
 func (c *catalogue) catchUp(ctx context.Context) {
-	due := c.changedLists.And(^listOfTools)&listOfTools != 0
-	if !due && len(c.listing) == 0 {
+	toolsChanged := c.changedLists.And(^listOfTools)&listOfTools != 0 // And returns the old value
+	if !toolsChanged && len(c.listing) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
-	if due && c.relistAfterChange(ctx) != nil {
+	if toolsChanged && c.relistAfterChange(ctx) != nil {
 		c.scheduleRelist(listOfTools)
 	}
 	if c.listing.lock(ctx) == nil { // or wait for a listing in progress
@@ -225,8 +225,8 @@ func (c *catalogue) scheduleRelist(lists uint32) {
 func (c *catalogue) notify(method string, params map[string]any) {
 	switch method {
 	case mcp.MethodNotificationResourceUpdated:
-		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
-			c.scheduleRelist(updates)
+		if uri, _ := params["uri"].(string); c.watches.markURIUpdated(uri) {
+			c.scheduleRelist(updatedResources)
 		}
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
 		c.scheduleRelist(listOfTools)
@@ -282,7 +282,7 @@ func (c *catalogue) maintain(cn *conn) {
 		select {
 		case <-cn.life.Done():
 			return
-		case <-changed: // the same listing covers changes until it is due
+		case <-changed: // changes until then are covered by the listing that is due
 			changed, due = nil, time.After(p.delay())
 		case <-due:
 			select {
@@ -294,7 +294,7 @@ func (c *catalogue) maintain(cn *conn) {
 				_ = c.relistAfterChange(cn.life)
 			}
 			c.invalidate(lists)
-			if lists&updates != 0 {
+			if lists&updatedResources != 0 {
 				c.watches.callListeners()
 			}
 			changed, due, p.listed = c.wake, nil, time.Now()

@@ -150,8 +150,8 @@ func (c *Client) Skipped() []Skipped {
 	return nil
 }
 
-// Withheld returns why a tool is not in the list although the server has it, by its name in the list; nil if it
-// is not withheld. See [Pins].
+// Withheld returns why [Pins] withhold a tool of the server, given the name that models would see; nil for any other
+// tool.
 func (c *Client) Withheld(tool string) error {
 	s := c.cat.snap.Load()
 	if s == nil {

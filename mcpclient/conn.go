@@ -23,7 +23,7 @@ import (
 type conn struct {
 	*link
 	hub      *hub                                       // answers the server's requests
-	onNotify func(method string, params map[string]any) // called on the reading goroutine; not for progress
+	onNotify func(method string, params map[string]any) // for what onNotification does not handle; called on the reading goroutine
 	opened   time.Time
 
 	protocol    protocol // negotiated; set by the handshake
@@ -92,7 +92,7 @@ func (c *conn) requestIn(ctx context.Context, p protocol, method string, params 
 	x := &exchange{id: id}
 	res, err := p.send(ctx, x, method, params, header)
 	if err == nil {
-		return c.answer(method, res)
+		return c.resultOf(method, res)
 	}
 	if ctx.Err() != nil && !errors.Is(err, ErrLost) {
 		c.sendCancelled(id, method, context.Cause(ctx))
@@ -101,12 +101,12 @@ func (c *conn) requestIn(ctx context.Context, p protocol, method string, params 
 	return nil, c.classify(err, x, id, method)
 }
 
-func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
+func (c *conn) resultOf(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
 	if res == nil {
 		return nil, fmt.Errorf("%s: the answer is empty", method)
 	}
 	if e := res.Error; e != nil {
-		if e.Code == codeTooLarge {
+		if e.Code == codeTooLarge { // errorAnswer replaced the server's answer
 			return nil, fmt.Errorf("%w%s", errTooLarge, strings.TrimPrefix(e.Message, errTooLarge.Error()))
 		}
 		if e.Code == codeMalformed {
@@ -149,15 +149,14 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue // without mcp-go's prefix
 	}
-	reached := c.kind == wireHTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {
-		// Over HTTP each request has its own stream, and a broken one says nothing about the others.
-		if !reached {
+		// Over HTTP a request that was written has its own stream, so its failure says nothing about the connection.
+		if c.kind != wireHTTP || !x.written.Load() {
 			c.fail(err)
 		}
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	if !reached && !c.reached(x, id) {
+	if !c.reached(x, id) {
 		return &unreachedError{err}
 	}
 	return err
@@ -167,7 +166,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 // HTTP stream has this meaning.
 func (c *conn) sendCancelled(id, method string, reason error) {
 	if c.proc != nil && !c.proc.stdin.removeWaiting(id) {
-		return
+		return // the server never got the request
 	}
 	if method == "initialize" || method == "server/discover" || c.kind != wireLines && !c.protocol.notifies() || c.dead() {
 		return
@@ -218,7 +217,7 @@ func (c *conn) ping(ctx context.Context) error {
 	return err
 }
 
-// pingIdle ends the connection to an idle server that does not answer. It does not ping a busy one, which may not answer.
+// pingIdle ends the connection to an idle server that does not answer. A busy server may not answer, and is not pinged.
 func (c *conn) pingIdle(limit time.Duration) {
 	if c.callsInFlight.Load() > 0 {
 		return

@@ -62,8 +62,9 @@ func (e *CallError) Error() string {
 const (
 	codeMethodNotFound     = -32601
 	codeInvalidParams      = -32602
+	codeInternal           = -32603
 	codeURLRequired        = -32042 // the user must visit a page first
-	codeRefused            = -1     // the user refused
+	codeRefused            = -1     // the user, or a limit of the client, refused
 	codeUnsupportedVersion = -32022
 )
 

@@ -59,7 +59,7 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, groupsTimeout, fmt.Errorf("%w: not answered in %v", ErrTimeout, groupsTimeout))
 	defer cancel()
-	items, _, _, err := c.pages(ctx, "groups/list")
+	items, _, _, err := c.listAll(ctx, "groups/list")
 	if hasCode(err, codeMethodNotFound) {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func decodeGroup(raw json.RawMessage) (r listEntry, ok bool) {
 func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
 	server := cat.cfg.name
 	byKey, parents := map[string]*Group{}, map[string][]string{}
-	group := func(key string) *Group {
+	addOnce := func(key string) *Group {
 		g := byKey[key]
 		if g == nil {
 			g = &Group{Name: server + "/" + key, cat: cat, key: key}
@@ -93,7 +93,7 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 		if !ok {
 			continue
 		}
-		g := group(r.Name)
+		g := addOnce(r.Name)
 		if text != nil {
 			g.Title, g.Description = text.Groups[r.Name].Title, text.Groups[r.Name].Description
 		}
@@ -105,7 +105,7 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 			keys = []string{""}
 		}
 		for _, k := range keys {
-			g := group(k)
+			g := addOnce(k)
 			g.members = append(g.members, t.info.Name)
 		}
 	}

@@ -39,8 +39,8 @@ const probeTimeout = 2 * time.Second
 // are started again.
 var errProbed = errors.New("the server exited when it received server/discover")
 
-// handshake negotiates the protocol revision. If version is set, by configuration or an earlier handshake, only
-// that one is requested.
+// handshake negotiates the protocol revision. A version that is set, by configuration or an earlier handshake, is the
+// only one requested.
 func (c *conn) handshake(ctx context.Context, version string) error {
 	switch {
 	case version != "" && mcp.IsModernProtocol(version):
@@ -67,34 +67,30 @@ func (c *conn) handshakeHTTP(ctx context.Context) error {
 	return c.initialize(ctx, "")
 }
 
-// handshakeStdio sends both requests if the first is not answered in time: a server that starts slowly answers
-// the one that it knows.
+// handshakeStdio sends server/discover, and after probeTimeout also initialize: a server that starts slowly answers the
+// request that it knows.
 func (c *conn) handshakeStdio(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
-		version string
-		result  initResult
-		err     error
+		result initResult
+		err    error
 	}
 	discovered, initialized := make(chan answer, 1), make(chan answer, 1)
 	go func() {
-		v, h, err := c.requestDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
-		discovered <- answer{v, h, err}
+		h, err := c.requestDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
+		discovered <- answer{h, err}
 	}()
 	var got answer
 	select {
 	case got = <-discovered:
-		if got.err != nil && c.dead() {
-			return fmt.Errorf("%w: %w", errProbed, got.err)
-		}
-		if got.err != nil {
+		if got.err != nil && !c.dead() {
 			return c.initialize(ctx, "")
 		}
 	case <-time.After(probeTimeout):
 		go func() {
-			v, h, err := c.requestInitialize(ctx, "")
-			initialized <- answer{v, h, err}
+			h, err := c.requestInitialize(ctx, "")
+			initialized <- answer{h, err}
 		}()
 		select {
 		case got = <-discovered:
@@ -106,40 +102,40 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 				got = <-discovered
 			}
 		}
-		if got.err != nil && c.dead() {
-			return fmt.Errorf("%w: %w", errProbed, got.err)
-		}
-		if got.err != nil {
-			return got.err
-		}
 	}
-	return c.finishHandshake(ctx, got.version, got.result)
+	switch {
+	case got.err == nil:
+		return c.finishHandshake(ctx, got.result)
+	case c.dead():
+		return fmt.Errorf("%w: %w", errProbed, got.err)
+	}
+	return got.err
 }
 
 func (c *conn) discover(ctx context.Context, version string) error {
-	v, h, err := c.requestDiscover(ctx, version)
+	h, err := c.requestDiscover(ctx, version)
 	if err != nil {
 		c.setVersion("")
 		return err
 	}
-	return c.finishHandshake(ctx, v, h)
+	return c.finishHandshake(ctx, h)
 }
 
 func (c *conn) initialize(ctx context.Context, version string) error {
-	v, h, err := c.requestInitialize(ctx, version)
+	h, err := c.requestInitialize(ctx, version)
 	if err != nil {
 		return err
 	}
-	return c.finishHandshake(ctx, v, h)
+	return c.finishHandshake(ctx, h)
 }
 
 // finishHandshake sets the negotiated revision for further requests, and sends the notification that older revisions
 // require.
-func (c *conn) finishHandshake(ctx context.Context, version string, h initResult) error {
+func (c *conn) finishHandshake(ctx context.Context, h initResult) error {
 	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
-	c.protocol, c.server = c.protocolOf(version), h
-	c.setVersion(version)
+	c.protocol, c.server = c.protocolOf(h.ProtocolVersion), h
+	c.setVersion(h.ProtocolVersion)
 	if !c.protocol.notifies() {
 		return nil
 	}
@@ -157,10 +153,9 @@ func (c *conn) setVersion(version string) {
 	}
 }
 
-// requestDiscover negotiates by server/discover, as of 2026-07-28. An answer without versions is not accepted:
-// some servers answer every method with an empty object.
-func (c *conn) requestDiscover(ctx context.Context, version string) (string, initResult, error) {
-	var h initResult
+// requestDiscover negotiates by server/discover, as of 2026-07-28, first with the version, then with one that the server
+// names. An answer without versions is not accepted: some servers answer every method with an empty object.
+func (c *conn) requestDiscover(ctx context.Context, version string) (h initResult, err error) {
 	for range 2 {
 		c.setVersion(version)
 		raw, err := c.requestIn(ctx, c.protocolOf(version), "server/discover", nil, nil)
@@ -169,10 +164,10 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (string, ini
 		case hasCode(err, codeUnsupportedVersion):
 			supported = versionsOf(err)
 		case err != nil:
-			return "", h, err
+			return h, err
 		default:
 			if err := strictjson.Unmarshal(raw, &h); err != nil {
-				return "", h, fmt.Errorf("server/discover: %w", err)
+				return h, fmt.Errorf("server/discover: %w", err)
 			}
 			supported = h.SupportedVersions
 		}
@@ -180,15 +175,16 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (string, ini
 			if info, ok := h.Meta[mcp.MetaKeyServerInfo]; ok {
 				_ = strictjson.Unmarshal(info, &h.ServerInfo)
 			}
-			return version, h, nil
+			h.ProtocolVersion = version
+			return h, nil
 		}
 		next := mcp.NegotiateMutuallySupportedVersion(supported)
-		if next == "" || !mcp.IsModernProtocol(next) || next == version && err == nil {
-			return "", h, fmt.Errorf("server/discover: the server supports %q, of which this client supports none without initialize", supported)
+		if next == "" || !mcp.IsModernProtocol(next) {
+			return h, fmt.Errorf("server/discover: the server supports %q, of which this client supports none without initialize", supported)
 		}
 		version = next
 	}
-	return "", h, errors.New("server/discover: the server refuses the versions that it lists")
+	return h, errors.New("server/discover: the server refuses the versions that it lists")
 }
 
 // versionsOf returns the versions that an unsupported-version error lists.
@@ -203,8 +199,7 @@ func versionsOf(err error) []string {
 }
 
 // requestInitialize negotiates by initialize, as until 2025-11-25.
-func (c *conn) requestInitialize(ctx context.Context, version string) (string, initResult, error) {
-	var h initResult
+func (c *conn) requestInitialize(ctx context.Context, version string) (h initResult, err error) {
 	if version == "" {
 		version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
@@ -212,15 +207,15 @@ func (c *conn) requestInitialize(ctx context.Context, version string) (string, i
 		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind, true),
 	}, nil)
 	if err != nil {
-		return "", h, err
+		return h, err
 	}
 	if err := strictjson.Unmarshal(raw, &h); err != nil {
-		return "", h, fmt.Errorf("initialize: %w", err)
+		return h, fmt.Errorf("initialize: %w", err)
 	}
 	if !mcp.IsValidProtocolVersion(h.ProtocolVersion) || mcp.IsModernProtocol(h.ProtocolVersion) {
-		return "", h, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
+		return h, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
 	}
-	return h.ProtocolVersion, h, nil
+	return h, nil
 }
 
 // changeFilter returns the lists whose changes the server announces, as the filter of subscriptions/listen.

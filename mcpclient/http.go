@@ -21,16 +21,15 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// errSessionGone means that the server does not know the session.
 var errSessionGone = errors.New("the server does not know the session")
 
 // An exchange records facts about one request for conn.classify. It is passed in the request's context, since
 // mcp-go would turn errors into text.
 type exchange struct {
-	id      string
-	written atomic.Bool           // the whole request was sent
-	reads   bool                  // the sender reads and checks the response
-	refused atomic.Pointer[error] // why the answer cannot be used
+	id         string
+	written    atomic.Bool           // the whole request was sent
+	unfiltered bool                  // the sender checks the response itself
+	refused    atomic.Pointer[error] // why the answer cannot be used
 }
 
 type exchangeKey struct{}
@@ -87,12 +86,12 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	f := filter{max: rt.max, logs: rt.logs}
 	f.x, _ = req.Context().Value(exchangeKey{}).(*exchange)
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	mediaType, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
-	case f.x != nil && f.x.reads:
-	case kind == "text/event-stream" || req.Method == http.MethodGet: // a GET opens a stream
+	case f.x != nil && f.x.unfiltered:
+	case mediaType == "text/event-stream" || req.Method == http.MethodGet: // a GET opens a stream
 		res.Body = newEventBody(res.Body, f)
-	case kind == "application/json" && f.x != nil:
+	case mediaType == "application/json" && f.x != nil:
 		defer res.Body.Close()
 		data, err := f.readMessage(res.Body)
 		if err != nil {

@@ -69,7 +69,7 @@ func (h *hub) rootDirs() ([]string, bool) {
 	return h.roots, h.roots != nil
 }
 
-// setRootDirs reports whether the directories have changed.
+// setRootDirs replaces the working directories, and reports whether they have changed.
 func (h *hub) setRootDirs(dirs []string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +81,8 @@ func (h *hub) setRootDirs(dirs []string) bool {
 	return changed
 }
 
-// capabilities returns the capabilities for the server: none over SSE, where mcp-go cannot answer requests. notifies says
-// whether the client sends notifications.
+// capabilities returns what the client declares to the server: nothing over SSE, where mcp-go cannot answer requests.
+// notifies is protocol.notifies, which is false only for the revisions without sessions; these have extensions.
 func (h *hub) capabilities(kind wire, notifies bool) *capabilities {
 	caps := new(capabilities)
 	if kind == wireSSE {

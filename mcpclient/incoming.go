@@ -24,29 +24,29 @@ type progress struct {
 
 // onNotification handles a notification. It runs on the reading goroutine and must not block.
 func (c *conn) onNotification(n mcp.JSONRPCNotification) {
-	f := n.Params.AdditionalFields
-	agreed, _ := f["notifications"].(map[string]any)
+	fields := n.Params.AdditionalFields
+	agreed, _ := fields["notifications"].(map[string]any)
 	switch {
 	case n.Method == "notifications/progress":
-		c.onProgress(f)
+		c.onProgress(fields)
 	case n.Method == "notifications/message":
-		c.onLogMessage(f)
+		c.onLogMessage(fields)
 	case n.Method == "notifications/cancelled":
-		c.onCancelled(f["requestId"])
+		c.onCancelled(fields["requestId"])
 	case n.Method == mcp.MethodNotificationSubscriptionsAcknowledged && agreed["resourceSubscriptions"] != nil:
 		signal(c.subscribed)
 	default:
-		c.onNotify(n.Method, f)
+		c.onNotify(n.Method, fields)
 	}
 }
 
-func (c *conn) onProgress(f map[string]any) {
-	token, _ := f["progressToken"].(string)
+func (c *conn) onProgress(fields map[string]any) {
+	token, _ := fields["progressToken"].(string)
 	if route := c.routes.get(token); route != nil {
 		p := progress{}
-		p.done, _ = f["progress"].(float64)
-		p.total, _ = f["total"].(float64)
-		p.message, _ = f["message"].(string)
+		p.done, _ = fields["progress"].(float64)
+		p.total, _ = fields["total"].(float64)
+		p.message, _ = fields["message"].(string)
 		p.message = visible.Text(p.message)
 		route(p)
 	}
@@ -56,7 +56,7 @@ func (c *conn) onProgress(f map[string]any) {
 // unread answers.
 func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
-		c.write(c.reply(c.life, req))
+		c.writeAnswer(c.reply(c.life, req))
 		return nil, nil
 	}
 	if c.answersInFlight.Add(1) > maxWaiting {
@@ -68,23 +68,23 @@ func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*tr
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer context.AfterFunc(c.life, cancel)()
-		c.post(c.reply(ctx, req))
+		c.postAnswer(c.reply(ctx, req))
 		c.answersInFlight.Add(-1)
 	})
 	return nil, nil
 }
 
-// write sends the answer to a request of a server that reads lines. It bypasses mcp-go, which would queue the
+// writeAnswer sends the answer to a request of a server that reads lines. It bypasses mcp-go, which would queue the
 // answer where [outbox] does not count it.
-func (c *conn) write(answer *transport.JSONRPCResponse) {
+func (c *conn) writeAnswer(answer *transport.JSONRPCResponse) {
 	if line, err := json.Marshal(answer); err == nil {
 		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 	}
 }
 
-// post sends the answer to a request of the server as an HTTP request. It repeats a failed one for a minute, since the
-// server's call waits for the answer. A server ignores an answer that it already has.
-func (c *conn) post(answer *transport.JSONRPCResponse) {
+// postAnswer sends the answer to a request of the server as an HTTP request. It repeats a failed request for a minute,
+// since the server's call waits for the answer. A server ignores an answer that it already has.
+func (c *conn) postAnswer(answer *transport.JSONRPCResponse) {
 	ctx, cancel := context.WithTimeout(c.life, time.Minute)
 	defer cancel()
 	body, err := json.Marshal(answer)
@@ -122,10 +122,7 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 
 // onCancelled ends a request that the server cancels.
 func (c *conn) onCancelled(id any) {
-	key, err := json.Marshal(id)
-	if err != nil {
-		return
-	}
+	key, _ := json.Marshal(id) // it was decoded from JSON
 	if cancel := c.serverRequests.get(string(key)); cancel != nil {
 		cancel()
 	}
@@ -148,7 +145,7 @@ func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transpo
 		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil)
 	}
 	if err != nil {
-		return transport.NewJSONRPCErrorResponse(req.ID, -32603, err.Error(), nil)
+		return transport.NewJSONRPCErrorResponse(req.ID, codeInternal, err.Error(), nil)
 	}
 	return transport.NewJSONRPCResultResponse(req.ID, result)
 }

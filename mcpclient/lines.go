@@ -19,8 +19,8 @@ import (
 // once and memory stays bounded. The only error is io.EOF: after any error the server is gone.
 type lineReader struct {
 	src  *bufio.Reader
-	max  int
-	eof  func()
+	max  int    // bytes of a line
+	eof  func() // called when the output has ended
 	line []byte // not yet read by the caller
 }
 
@@ -104,7 +104,8 @@ func checkMessage(data []byte) (strictjson.Head, error) {
 	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // anything else is a log line
 		return head, err
 	}
-	if ours := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)); !ours && (head.ID != nil || ownID(data) == "") {
+	answersUs := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)) || head.ID == nil && ownID(data) != "" // the JSON may be broken
+	if !answersUs {
 		return head, nil
 	}
 	var shape struct {
@@ -130,7 +131,7 @@ const (
 	codeMalformed = -30422
 )
 
-// ownID returns the id in b if it is one of the client's, or "". Text cannot be mistaken for an id, since quotes in a
+// ownID returns the id in b if the client has given it to a request, or "". Text cannot be mistaken for an id, since quotes in a
 // JSON string are escaped.
 func ownID(b []byte) string {
 	for _, key := range []string{`"id":"` + idPrefix, `"id": "` + idPrefix} {
@@ -148,6 +149,7 @@ func ownID(b []byte) string {
 // mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
 const idPrefix = "kb-"
 
+// rawDataKey is the member for the data of a log message as the server wrote it.
 const rawDataKey = "kitbag/data"
 
 // withRawLogData returns a log message with its data as a string under rawDataKey: mcp-go reads numbers as
@@ -165,15 +167,9 @@ func withRawLogData(line []byte) []byte {
 	if json.Unmarshal(line, &msg) != nil || msg.Method != "notifications/message" || msg.ID != nil || msg.Params["data"] == nil {
 		return line
 	}
-	exact, err := json.Marshal(string(msg.Params["data"]))
-	if err != nil {
-		return line
-	}
+	// Encoding cannot fail: all values are strings or were decoded.
+	msg.Params[rawDataKey], _ = json.Marshal(string(msg.Params["data"]))
 	delete(msg.Params, "data")
-	msg.Params[rawDataKey] = exact
-	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": msg.Method, "params": msg.Params})
-	if err != nil {
-		return line
-	}
+	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": msg.Method, "params": msg.Params})
 	return append(out, '\n')
 }

@@ -19,8 +19,8 @@ type link struct {
 	cfg  *config
 	kind wire
 	tr   transport.Interface
-	proc *process // nil unless the client started it
-	pipe io.Closer
+	proc *process     // nil unless the client started it
+	pipe io.Closer    // from the Dial; nil without one
 	out  *outbox      // for a server that reads lines
 	http *http.Client // for HTTP
 
@@ -75,14 +75,14 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 			return fmt.Errorf("dial: %w", err)
 		}
 		l.pipe = pipe
-		return l.overLines(newLineReader(pipe, l.cfg.Limits.Message, ended), pipe, h)
+		return l.startLines(newLineReader(pipe, l.cfg.Limits.Message, ended), pipe, h)
 	}
 	if l.kind == wireLines {
 		l.proc, err = startProcess(&l.cfg.command, l.cfg.Limits.Message, ended)
 		if err != nil {
 			return err
 		}
-		return l.overLines(l.proc.stdout, l.proc.stdin, h)
+		return l.startLines(l.proc.stdout, l.proc.stdin, h)
 	}
 	if l.tr, l.http, l.closeIdle, err = httpTransport(l.cfg, l.kind); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	// returns.
 	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
 	defer stop()
-	l.handle(h)
+	l.setHandlers(h)
 	if err := l.tr.Start(l.life); err != nil {
 		_ = l.tr.Close()
 		return err
@@ -102,26 +102,26 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	return nil
 }
 
-// overLines starts a transport whose messages are lines. The context never ends, since mcp-go would then answer the
-// server's requests itself, and log.
-func (l *link) overLines(in io.Reader, out io.WriteCloser, h handlers) error {
+// startLines starts a transport whose messages are lines, with a context that never ends: after its end mcp-go would
+// answer the server's requests itself, and log.
+func (l *link) startLines(in io.Reader, out io.WriteCloser, h handlers) error {
 	l.out = &outbox{WriteCloser: out, fail: l.fail}
 	l.tr = transport.NewIO(in, l.out, nil)
-	l.handle(h)
+	l.setHandlers(h)
 	return l.tr.Start(context.Background())
 }
 
-// handle sets the handlers for notifications and requests of the server. It must run before the transport
+// setHandlers sets the handlers for notifications and requests of the server. It must run before the transport
 // starts, so that nothing is missed or answered by mcp-go.
-func (l *link) handle(h handlers) {
+func (l *link) setHandlers(h handlers) {
 	l.tr.SetNotificationHandler(h.onNotification)
 	if b, ok := l.tr.(transport.BidirectionalInterface); ok {
 		b.SetRequestHandler(h.onRequest)
 	}
 }
 
-// fail ends the connection, and with it the requests in flight. It keeps only the text of the reason: an unreachedError
-// is true of one request, but not of the others.
+// fail ends the connection, and with it the requests in flight. It keeps only the text of the reason, since an
+// unreachedError in it would be about one request, but not about the others.
 func (l *link) fail(reason error) { l.end(fmt.Errorf("%w: %v", ErrLost, reason)) }
 
 func (l *link) dead() bool { return l.life.Err() != nil }
@@ -229,7 +229,7 @@ func (l *link) send(ctx context.Context, x *exchange, method string, params map[
 		return nil, ctx.Err()
 	case <-l.life.Done():
 	}
-	// Prefer an answer that came together with the end.
+	// An answer that came just before the connection ended may still be on its way through mcp-go.
 	select {
 	case o := <-done:
 		if o.err == nil {

@@ -38,7 +38,7 @@ const (
 
 // A Skipped is a tool of the server that is not used, and why.
 type Skipped struct {
-	Name   string `json:"name"` // on the server
+	Name   string `json:"name"` // on the server; "*" for a problem of the whole list
 	Reason string `json:"reason"`
 }
 
@@ -122,8 +122,8 @@ type page struct {
 	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
-// pages calls a list method for all pages and returns the entries. cut is the reason if it stopped early.
-func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
+// listAll requests all pages of a list and returns the entries. If it stops early, cut says why.
+func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
 	size := 0
 	cursor := ""
@@ -142,7 +142,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 		}
 		var ms float64
 		if json.Unmarshal(list.TTL, &ms) == nil && ms > 0 {
-			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
+			ttl = milliseconds(ms)
 		}
 		size += len(raw)
 		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
@@ -170,7 +170,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 
 // list requests the tools and groups.
 func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
-	raws, ttl, cut, err := cn.pages(ctx, "tools/list")
+	raws, ttl, cut, err := cn.listAll(ctx, "tools/list")
 	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have only prompts or resources
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
-	if before := c.snap.Load(); err != nil && before != nil {
-		groups = before.rawGroups
+	if last := c.snap.Load(); err != nil && last != nil {
+		groups = last.rawGroups
 	}
 	text := textOf(cn.server.Instructions, groups)
 	text.partial = err != nil
@@ -205,43 +205,43 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 	return s, nil
 }
 
-// build makes the snapshot of a list. Invalid entries are skipped. If headers is set, tools with wrong
-// x-mcp-header annotations are skipped too, as the specification requires of clients over HTTP.
-func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
+// build makes the snapshot of a list. Invalid entries are skipped. If overHTTP is set, tools with wrong x-mcp-header
+// annotations are skipped too, as the specification requires.
+func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overHTTP bool) *snapshot {
 	s := &snapshot{}
-	var remotes []*listEntry
+	var entries []*listEntry
 	names := map[string]bool{}
 	if len(raws) > maxTools {
 		s.skipped = append(s.skipped, Skipped{"*", fmt.Sprintf("the list was cut: more than %d entries", maxTools)})
 		raws = raws[:maxTools]
 	}
 	for i, raw := range raws {
-		r, err := decodeTool(raw, headers)
+		r, err := decodeTool(raw, overHTTP)
 		name := r.Name
 		if name == "" {
 			name = fmt.Sprintf("#%d", i)
 		}
 		if err == nil && names[r.Name] {
-			err = fmt.Errorf("the name occurs twice; the first is used")
+			err = errors.New("the name occurs twice; the first is used")
 		}
 		if err != nil {
 			s.skipped = append(s.skipped, Skipped{clip(name, maxNameBytes), err.Error()})
 			continue
 		}
 		names[r.Name] = true
-		if c.cfg.wants(r.Name) {
-			remotes = append(remotes, r)
+		if c.cfg.includes(r.Name) {
+			entries = append(entries, r)
 		}
 	}
-	var definition json.RawMessage
+	var textDefinition json.RawMessage
 	if c.cfg.Pins != nil {
-		definition = text.definition()
+		textDefinition = text.definition()
 	}
 	// names includes excluded tools, so that a filter does not change the names of others.
-	full := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
-	for _, r := range remotes {
-		t := newRemoteTool(c, r, full[r.Name])
-		t.text = definition
+	modelNames := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
+	for _, r := range entries {
+		t := newRemoteTool(c, r, modelNames[r.Name])
+		t.serverText = textDefinition
 		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
@@ -256,7 +256,7 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, heade
 	return s
 }
 
-func decodeTool(raw json.RawMessage, headers bool) (*listEntry, error) {
+func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
 	r := &listEntry{raw: raw}
 	if err := strictjson.Unmarshal(raw, r); err != nil {
 		var named struct {
@@ -283,7 +283,7 @@ func decodeTool(raw json.RawMessage, headers bool) (*listEntry, error) {
 	} else if err := checkDepth("outputSchema", out); err != nil {
 		return r, err
 	}
-	if headers {
+	if overHTTP {
 		if err := mcp.ValidateParamHeaderAnnotations(&mcp.Tool{Name: r.Name, RawInputSchema: r.Input}); err != nil {
 			return r, err
 		}
@@ -353,14 +353,14 @@ func checkDepth(name string, raw []byte) error {
 // depth returns how deep valid JSON is nested.
 func depth(raw []byte) int {
 	deepest, level := 0, 0
-	text := false
+	inString := false
 	for i := 0; i < len(raw); i++ {
 		switch b := raw[i]; {
-		case text && b == '\\':
+		case inString && b == '\\':
 			i++
 		case b == '"':
-			text = !text
-		case text:
+			inString = !inString
+		case inString:
 		case b == '{' || b == '[':
 			level++
 			deepest = max(deepest, level)

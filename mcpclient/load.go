@@ -163,15 +163,15 @@ func (l *looseString) UnmarshalJSON(data []byte) error {
 // A stringList is a list of strings, or a single string.
 type stringList []looseString
 
-func (w *stringList) UnmarshalJSON(data []byte) error {
+func (l *stringList) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
 	}
 	if len(data) > 0 && data[0] == '[' {
-		return json.Unmarshal(data, (*[]looseString)(w))
+		return json.Unmarshal(data, (*[]looseString)(l))
 	}
-	*w = make(stringList, 1)
-	return json.Unmarshal(data, &(*w)[0])
+	*l = make(stringList, 1)
+	return json.Unmarshal(data, &(*l)[0])
 }
 
 // An entry is a server, with the member names of all hosts.
@@ -349,7 +349,7 @@ func (e *webEntry) wire(url string) (wire, error) {
 
 func seconds(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
 
-// hostTimeout reads a timeout, which hosts write in seconds or milliseconds.
+// hostTimeout reads a timeout that some hosts write in seconds and others in milliseconds: 1000 and more is milliseconds.
 func hostTimeout(f float64) time.Duration {
 	if f >= 1000 {
 		return time.Duration(f * float64(time.Millisecond))
@@ -359,7 +359,7 @@ func hostTimeout(f float64) time.Duration {
 
 // An expander replaces variables in an entry, and keeps the first error.
 type expander struct {
-	dir     string
+	dir     string // of the file, for ${workspaceFolder} and relative directories
 	err     error
 	secrets []string // where the file has secrets instead of references to variables
 }
@@ -393,22 +393,22 @@ func (x *expander) values(where string, sources ...map[string]looseString) map[s
 	return out
 }
 
-func (x *expander) list(where string, ws stringList) []string {
+func (x *expander) list(where string, values stringList) []string {
 	var out []string
-	flag := "" // the next argument is its value
-	for i, w := range ws {
+	flag := "" // the argument before, if it is a flag without a value
+	for i, v := range values {
 		at := fmt.Sprintf("%s[%d]", where, i)
-		out = append(out, x.expand(at, string(w)))
-		x.noteSecret(at, flag, string(w))
+		out = append(out, x.expand(at, string(v)))
+		x.noteSecret(at, flag, string(v))
 		flag = ""
-		if strings.HasPrefix(string(w), "-") && !strings.Contains(string(w), "=") {
-			flag = string(w)
+		if strings.HasPrefix(string(v), "-") && !strings.Contains(string(v), "=") {
+			flag = string(v)
 		}
 	}
 	return out
 }
 
-// These match what editors accept in JSON, and strings, so that nothing in a string is replaced.
+// What editors accept in JSON. Both expressions also match strings, so that nothing in a string is replaced.
 var (
 	comment       = lazy.Regexp(`"(?:[^"\\]|\\.)*"|//[^\n]*|(?s:/\*.*?\*/)`)
 	trailingComma = lazy.Regexp(`"(?:[^"\\]|\\.)*"|,\s*[}\]]`)

@@ -79,7 +79,7 @@ func lengthenEqual(prefix string, names []string, out map[string]string) {
 			done = false
 			slices.Sort(same)
 			for _, n := range same {
-				if out[n] != prefix+n {
+				if out[n] != prefix+n { // a name that was kept stays
 					out[n] = hashed(prefix+legalName(n), n, digits)
 				}
 			}

@@ -23,15 +23,15 @@ import (
 type OAuth struct {
 	// Authorize sends the user to the page, waits until the authorization server redirects to RedirectURL, and
 	// returns the query of the redirect. It is called by one goroutine at a time and may take as long as
-	// Timeouts.Start. Without it and RedirectURL a stored login is used, and a call that needs a new one fails with
-	// [ErrLogin]; see [HTTP.BeginLogin].
+	// Timeouts.Start. If it is nil only a stored login is used, and a call that needs a new one fails with [ErrLogin];
+	// see [HTTP.BeginLogin].
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
 	// ClientID and ClientSecret belong to a client that was registered by hand at the authorization server Issuer,
-	// and are sent only there. An empty Issuer means the first one that the server names; another one is refused if
-	// Issuer is set. ClientMetadataURL is the URL of a client ID metadata document, for authorization servers that
-	// support such documents. Without either the client registers itself.
+	// and are sent only there. An empty Issuer means the first one that the server names; if Issuer is set,
+	// any other is refused. ClientMetadataURL is the URL of a client ID metadata document, for authorization servers
+	// that support such documents. Without ClientID and ClientMetadataURL the client registers itself.
 	ClientID, ClientSecret, Issuer string
 	ClientMetadataURL              string
 
@@ -126,10 +126,10 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// withToken returns a copy of the request with the token.
-func withToken(req *http.Request, g *grant, again bool) (*http.Request, error) {
+// withToken returns a copy of the request with the token, and with a new body if the request was sent before.
+func withToken(req *http.Request, g *grant, sentBefore bool) (*http.Request, error) {
 	out := req.Clone(req.Context())
-	if again && req.GetBody != nil {
+	if sentBefore && req.GetBody != nil {
 		body, err := req.GetBody()
 		if err != nil {
 			return nil, err
@@ -230,8 +230,8 @@ func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer
 	return site, old, err
 }
 
-// checkIssuer prevents a login at an issuer other than that of the configuration, and sending the credentials of one
-// issuer to another one, which a server could name later.
+// checkIssuer rejects an issuer other than the configured one. A configured client without an Issuer belongs to the
+// issuer of the last login: the server must not send its secret to another one by naming that later.
 func (l *login) checkIssuer(site *authServer, old *grant) error {
 	required := l.cfg.Issuer
 	if required == "" && old != nil && l.cfg.ClientID != "" {
@@ -267,7 +267,7 @@ func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch chal
 		q.Set("scope", p.Scope)
 	}
 	if slices.Contains(strings.Fields(p.Scope), "offline_access") {
-		q.Set("prompt", "consent")
+		q.Set("prompt", "consent") // OpenID Connect requires it for offline_access
 	}
 	u, err := url.Parse(site.AuthorizationEndpoint)
 	if err != nil {
@@ -282,12 +282,12 @@ func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch chal
 	return u.String(), p, nil
 }
 
-// scopes returns the scopes to request. It includes those of the last login, since a call has needed them.
+// scopes returns the scopes to request, with the scopes of the last login, since a call has needed them.
 func scopes(site *authServer, old *grant, ch challenge) []string {
 	if old == nil {
-		return site.choose(ch)
+		return site.wantedScopes(ch)
 	}
-	return union(strings.Fields(old.Scope), site.choose(ch))
+	return union(strings.Fields(old.Scope), site.wantedScopes(ch))
 }
 
 // finish exchanges the code of the redirect.
@@ -333,7 +333,7 @@ func (s *authServer) checkRedirect(redirect url.Values, state string) error {
 func (l *login) identify(ctx context.Context, site *authServer, old *grant) (credentials, error) {
 	switch {
 	case l.cfg.ClientID != "":
-		return credentials{ID: l.cfg.ClientID, Secret: l.cfg.ClientSecret, Method: site.method(l.cfg.ClientSecret != "")}, nil
+		return credentials{ID: l.cfg.ClientID, Secret: l.cfg.ClientSecret, Method: site.authMethod(l.cfg.ClientSecret != "")}, nil
 	case site.MetadataDocuments && l.cfg.ClientMetadataURL != "":
 		return credentials{ID: l.cfg.ClientMetadataURL, Method: "none"}, nil
 	case old != nil && old.Client.ID != "":
@@ -341,7 +341,7 @@ func (l *login) identify(ctx context.Context, site *authServer, old *grant) (cre
 	case site.RegistrationEndpoint == "":
 		return credentials{}, fmt.Errorf("%q does not support registration; register a client by hand and set OAuth.ClientID", site.Issuer)
 	}
-	method := site.method(true)
+	method := site.authMethod(true)
 	var answer struct {
 		ID     string `json:"client_id"`
 		Secret string `json:"client_secret"`

@@ -41,7 +41,7 @@ type hidingBody struct {
 	token []byte
 	in    [4 << 10]byte
 	out   []byte // to be returned
-	held  []byte // the rest of what was read, which may be the beginning of the token
+	held  []byte // the end of what was read, if it may be the beginning of the token
 	err   error
 }
 
@@ -50,11 +50,11 @@ func (b *hidingBody) Read(p []byte) (int, error) {
 		var n int
 		n, b.err = b.ReadCloser.Read(b.in[:])
 		data := bytes.ReplaceAll(append(b.held, b.in[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
-		k := min(len(data), len(b.token)-1)
-		for k > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:k])) {
-			k--
+		hold := min(len(data), len(b.token)-1)
+		for hold > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:hold])) {
+			hold--
 		}
-		b.out, b.held = data[:len(data)-k], bytes.Clone(data[len(data)-k:])
+		b.out, b.held = data[:len(data)-hold], bytes.Clone(data[len(data)-hold:])
 	}
 	n := copy(p, b.out)
 	if b.out = b.out[n:]; n > 0 || len(p) == 0 {

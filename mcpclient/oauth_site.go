@@ -78,7 +78,7 @@ func unquote(s string) (value, rest string) {
 	return b.String(), ""
 }
 
-// An authServer is a protected resource and its authorization server.
+// An authServer is where a login takes place: the protected resource and its authorization server.
 type authServer struct {
 	Resource string   // what tokens are for (RFC 8707)
 	scopes   []string // of the resource
@@ -122,7 +122,7 @@ func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata,
 	return m, nil
 }
 
-// discover finds the authorization server of the server and its metadata (RFC 8414).
+// discover returns the MCP server's authorization server, from its metadata (RFC 8414).
 func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error) {
 	prm, err := l.resource(ctx, ch)
 	if err != nil {
@@ -182,12 +182,12 @@ func (l *login) resourceURLs(ch challenge) []string {
 		return []string{ch.metadata}
 	}
 	root := url.URL{Scheme: l.server.Scheme, Host: l.server.Host, Path: known}
-	under := root
-	under.Path = known + strings.TrimSuffix(l.server.Path, "/")
-	if under == root {
+	specific := root
+	specific.Path = known + strings.TrimSuffix(l.server.Path, "/")
+	if specific == root {
 		return []string{root.String()}
 	}
-	return []string{under.String(), root.String()}
+	return []string{specific.String(), root.String()}
 }
 
 // covers reports whether the server's URL is the resource or below it.
@@ -200,9 +200,9 @@ func covers(resource string, server *url.URL) bool {
 	return strings.HasPrefix(dir(server.Path), dir(r.Path))
 }
 
-// choose returns the scopes to request: those of the challenge, or else of the resource; and also
+// wantedScopes returns the scopes to request: those of the challenge, or else of the resource; and also
 // offline_access if the authorization server supports it, as it may be needed for a refresh token.
-func (s *authServer) choose(ch challenge) []string {
+func (s *authServer) wantedScopes(ch challenge) []string {
 	scopes := strings.Fields(ch.scope)
 	if len(scopes) == 0 {
 		scopes = s.scopes
@@ -213,14 +213,14 @@ func (s *authServer) choose(ch challenge) []string {
 	return scopes
 }
 
-// method returns how the client authenticates at the token endpoint.
-func (s *authServer) method(secret bool) string {
+// authMethod returns how the client authenticates at the token endpoint.
+func (s *authServer) authMethod(hasSecret bool) string {
 	known := s.AuthMethods
 	if len(known) == 0 {
 		known = []string{"client_secret_basic"} // RFC 8414
 	}
 	for _, m := range []string{"client_secret_basic", "client_secret_post"} {
-		if secret && slices.Contains(known, m) {
+		if hasSecret && slices.Contains(known, m) {
 			return m
 		}
 	}
@@ -267,11 +267,11 @@ func (l *login) postJSON(ctx context.Context, endpoint string, in, out any) erro
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return l.answer(req, out)
+	return l.doJSON(req, out)
 }
 
-// answer sends a request and decodes the response or its OAuth error.
-func (l *login) answer(req *http.Request, out any) error {
+// doJSON sends a request and decodes the response or its OAuth error.
+func (l *login) doJSON(req *http.Request, out any) error {
 	req.Header.Set("Accept", "application/json")
 	status, body, err := l.do(req)
 	if err != nil {
@@ -290,10 +290,10 @@ func (l *login) answer(req *http.Request, out any) error {
 	return nil
 }
 
-// A refusedError is an error of an authorization server.
+// A refusedError says that an authorization server refused a request, or a login by its redirect (status 0).
 type refusedError struct {
 	status int
-	code   string
+	code   string // of OAuth
 }
 
 // Error does not contain the description, nor an unknown code: they could repeat a token.
@@ -347,7 +347,7 @@ func (l *login) token(ctx context.Context, s *authServer, c credentials, form ur
 		Refresh string `json:"refresh_token"`
 		Scope   string `json:"scope"`
 	}
-	if err := l.answer(req, &t); err != nil {
+	if err := l.doJSON(req, &t); err != nil {
 		return nil, fmt.Errorf("token endpoint: %w", err)
 	}
 	if t.Access == "" || !strings.EqualFold(t.Type, "bearer") {

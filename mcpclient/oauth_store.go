@@ -79,5 +79,5 @@ func (f *loginFile) Save(_ context.Context, login []byte, _ bool) error {
 	return replacefile.Write(f.path, login, 0o600)
 }
 
-// Lock does nothing: each of several programs may ask the user.
+// Lock does nothing: if several programs share the file, each may ask the user to log in.
 func (f *loginFile) Lock(context.Context) (unlock func(), err error) { return func() {}, nil }

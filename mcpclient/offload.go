@@ -23,7 +23,7 @@ const maxOverflow = 16
 // content, as long as they fit. Text is cut; anything else is kept whole or dropped. The rest is written to files in
 // OffloadDir if that is set, and a notice for the model names them.
 func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
-	last := chunks[len(chunks)-1]
+	last := chunks[len(chunks)-1] // it has the structured content and the metadata
 	total := len(last.Structured) + metaSize(last)
 	for _, ch := range chunks {
 		total += blockSize(ch.Block)
@@ -51,13 +51,14 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 // cutBlocks returns the blocks that fit and how many bytes are left.
 func cutBlocks(chunks []tool.Chunk, limit int, rest *overflow) (kept []tool.Chunk, left int) {
 	var text bytes.Buffer // the whole text
-	left, cut := limit, false
+	left, textCut := limit, false
 	for _, ch := range chunks {
 		fits := blockSize(ch.Block) <= left
 		switch b := ch.Block.(type) {
 		case *message.Text:
 			text.WriteString(b.Text + "\n")
-			if cut = cut || !fits; !fits && left > blockCost {
+			textCut = textCut || !fits
+			if !fits && left > blockCost {
 				b, fits = &message.Text{Text: clip(b.Text, left-blockCost)}, true
 			}
 			if fits {
@@ -73,7 +74,7 @@ func cutBlocks(chunks []tool.Chunk, limit int, rest *overflow) (kept []tool.Chun
 			left -= blockSize(b)
 		}
 	}
-	if cut {
+	if textCut {
 		rest.add("the whole text", "txt", text.Bytes())
 	}
 	return kept, left

@@ -29,9 +29,9 @@ type Options struct {
 	Prefix   string
 	NoPrefix bool
 
-	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools. A read-only tool may run in parallel and
-	// without approval: in the modes default and dont-ask only with TrustReadOnly of the permission.Policy, too. Calls of
-	// either kind may be repeated after a crash. Otherwise the hints are ignored.
+	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools; otherwise they are ignored. A
+	// read-only tool may run in parallel and without approval, in the modes default and dont-ask only if
+	// permission.Policy.TrustReadOnly is set too. Calls of tools with either hint may be repeated after a crash.
 	TrustReadOnly bool
 
 	// Pins, unless nil, withhold a tool that the server has changed after it was allowed. PinListed, unless nil,
@@ -69,8 +69,8 @@ type Options struct {
 	Timeouts Timeouts
 	Limits   Limits
 
-	// OffloadDir is the directory for what a result has beyond Limits.Result: the model gets the names of the
-	// files. If it is empty the rest is dropped, with a notice.
+	// OffloadDir is the directory for files with the parts of a result that exceed Limits.Result; the model gets the names
+	// of the files. If OffloadDir is empty, the parts are dropped, with a notice.
 	OffloadDir string
 }
 
@@ -179,8 +179,8 @@ func (c *config) setDefaults() {
 	}
 }
 
-// wants reports whether the configuration includes a tool of that name.
-func (c *config) wants(name string) bool {
+// includes reports whether IncludeTools and ExcludeTools let a tool of that name be used.
+func (c *config) includes(name string) bool {
 	matches := func(globs []string) bool {
 		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
 	}

@@ -105,8 +105,8 @@ func errChanged(what string, before, after json.RawMessage) error {
 	return fmt.Errorf("%s: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", what, ErrChanged, differing(before, after))
 }
 
-// toolText names a tool in errors.
-func (c *config) toolText(name string) string {
+// describeTool names a tool in errors.
+func (c *config) describeTool(name string) string {
 	return fmt.Sprintf("MCP server %q: tool %q", c.name, name)
 }
 
@@ -149,10 +149,7 @@ func (t *serverText) definition() json.RawMessage {
 	if t == nil || t.partial {
 		return nil
 	}
-	data, err := json.Marshal(t)
-	if err != nil {
-		return nil
-	}
+	data, _ := json.Marshal(t) // strings can be encoded
 	return strictjson.Canonical(data)
 }
 
@@ -202,7 +199,7 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	}
 	definition := text.definition()
 	pins, err := c.cfg.Pins.Load(c.cfg.name)
-	change := func(pins map[string]Pin) (changed bool) {
+	updatePins := func(pins map[string]Pin) (changed bool) {
 		for _, t := range s.remotes {
 			p, pinned := pinOf(pins, t.remoteName, t.info.Name, t.definition)
 			switch {
@@ -223,13 +220,13 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	if pins == nil {
 		pins = map[string]Pin{}
 	}
-	if err == nil && change(maps.Clone(pins)) {
-		err = c.cfg.Pins.Update(c.cfg.name, func(now map[string]Pin) { change(now); pins = maps.Clone(now) })
+	if err == nil && updatePins(maps.Clone(pins)) {
+		err = c.cfg.Pins.Update(c.cfg.name, func(stored map[string]Pin) { updatePins(stored); pins = maps.Clone(stored) })
 	}
 	s.remotes = slices.DeleteFunc(s.remotes, func(t *remoteTool) bool {
 		reason := err
 		if p, pinned := pins[t.remoteName]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
-			reason = errChanged(c.cfg.toolText(t.remoteName), p.Definition, t.definition)
+			reason = errChanged(c.cfg.describeTool(t.remoteName), p.Definition, t.definition)
 		}
 		if reason != nil {
 			s.skipped = append(s.skipped, Skipped{clip(t.remoteName, maxNameBytes), reason.Error()})
@@ -252,7 +249,7 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}
-	pinned, err := c.pin(t.remoteName, t.info.Name, t.definition, t.text)
+	pinned, err := c.pin(t.remoteName, t.info.Name, t.definition, t.serverText)
 	if err != nil {
 		return err
 	}
@@ -262,8 +259,8 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	}
 	for _, d := range []json.RawMessage{t.definition, current} {
 		if !bytes.Equal(pinned, d) {
-			c.scheduleRelist(listOfTools) // relist, which withholds the tool
-			return errChanged(c.cfg.toolText(t.remoteName), pinned, d)
+			c.scheduleRelist(listOfTools) // the next list withholds the tool
+			return errChanged(c.cfg.describeTool(t.remoteName), pinned, d)
 		}
 	}
 	return nil
@@ -289,7 +286,7 @@ func (c *catalogue) pin(name, modelName string, definition, text json.RawMessage
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be pinned, and is not used: %w", c.cfg.toolText(name), err)
+		return nil, fmt.Errorf("%s cannot be pinned, and is not used: %w", c.cfg.describeTool(name), err)
 	}
 	c.knownPins.Store(name, allowed)
 	return allowed, nil

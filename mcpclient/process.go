@@ -33,9 +33,9 @@ type process struct {
 	exited chan struct{} // closed when it has exited and its group is dead
 	status string        // how it exited; read after exited is closed
 
-	closers []io.Closer
-	copied  sync.WaitGroup
-	cleanup func() error // removes the sandbox
+	outputs      []io.Closer    // the client's ends of stdout and stderr
+	copyOfStderr sync.WaitGroup // ends with stderr
+	cleanup      func() error   // removes the sandbox
 }
 
 // environment returns the variables of a started server. Those of c.Env come last, as exec uses the last of several with
@@ -82,19 +82,19 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	}
 	outW.Close()
 	errW.Close()
-	read := make(chan struct{})
+	stdoutRead := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
 		path:    c.Path,
 		stdin:   &requestPipe{r: inR, w: inW, offsets: map[string]int64{}},
-		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(read); eof() })),
+		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(stdoutRead); eof() })),
 		stderr:  &tail{also: c.Stderr},
 		exited:  make(chan struct{}),
-		closers: []io.Closer{outR, errR},
+		outputs: []io.Closer{outR, errR},
 		cleanup: cleanup,
 	}
-	p.copied.Go(func() { _, _ = io.Copy(p.stderr, errR) })
-	go p.wait(read)
+	p.copyOfStderr.Go(func() { _, _ = io.Copy(p.stderr, errR) })
+	go p.wait(stdoutRead)
 	return p, nil
 }
 
@@ -115,8 +115,8 @@ func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) 
 	return cleanup, nil
 }
 
-// wait waits until the server has exited, and cleans up. read is closed when the server's output has been read.
-func (p *process) wait(read <-chan struct{}) {
+// wait waits until the server has exited, and cleans up. stdoutRead is closed when the server's output has been read.
+func (p *process) wait(stdoutRead <-chan struct{}) {
 	err := p.cmd.Wait()
 	p.status = fmt.Sprintf("the program %q ended: exit status 0", p.path)
 	if err != nil {
@@ -129,20 +129,20 @@ func (p *process) wait(read <-chan struct{}) {
 	p.stdin.Close()
 	// The pipes still have the server's last output: give the readers a moment, but do not wait for a grandchild
 	// that left the group and keeps the pipes open.
-	done := make(chan struct{})
-	go func() { p.copied.Wait(); close(done) }()
+	stderrRead := make(chan struct{})
+	go func() { p.copyOfStderr.Wait(); close(stderrRead) }()
 	timeout, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, end := range []<-chan struct{}{done, read} {
+	for _, end := range []<-chan struct{}{stderrRead, stdoutRead} {
 		select {
 		case <-end:
 		case <-timeout.Done():
 		}
 	}
-	for _, c := range p.closers {
+	for _, c := range p.outputs {
 		c.Close()
 	}
-	<-done
+	<-stderrRead
 	close(p.exited)
 }
 
@@ -207,6 +207,7 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 	return n, nil
 }
 
+// begin records that the message is being written. wanted is false for a request that no caller waits for any more.
 func (p *requestPipe) begin(id string) (wanted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,13 +253,13 @@ func (p *requestPipe) addWaiting(id string) {
 	p.offsets[id] = 0
 }
 
-// removeWaiting prevents that a request is written, and reports whether it was too late for that.
+// removeWaiting keeps a request from being written, and reports whether it was already written, or is being written.
 func (p *requestPipe) removeWaiting(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent := p.offsets[id] > 0 || p.current == id
+	written := p.offsets[id] > 0 || p.current == id
 	delete(p.offsets, id)
-	return sent
+	return written
 }
 
 // reached reports whether the server, which has exited, has read the request.
@@ -290,7 +291,7 @@ func (p *requestPipe) drain() {
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte
-	also io.Writer
+	also io.Writer // Command.Stderr; may be nil
 }
 
 const tailBytes, tailLines = 2000, 10

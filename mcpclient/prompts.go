@@ -58,14 +58,14 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	return p, true
 }
 
-// GetPrompt returns a prompt with its arguments filled in. As in a tool call, it answers requests of the server, and has
-// the timeouts of a call.
+// GetPrompt returns a prompt with its arguments filled in. It has the timeouts of a call, and the server may ask
+// questions as during a call.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
 	params := map[string]any{"name": name}
 	if len(args) > 0 {
 		params["arguments"] = args
 	}
-	raw, err := c.fetch(ctx, "prompts/get", "prompt "+strconv.Quote(clip(name, maxNameBytes)), params)
+	raw, err := c.fetchVisible(ctx, "prompts/get", "prompt "+strconv.Quote(clip(name, maxNameBytes)), params)
 	if err != nil {
 		return nil, err
 	}

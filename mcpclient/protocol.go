@@ -48,7 +48,7 @@ type watcher interface {
 	resubscribe(ws *watchList)
 }
 
-// protocolOf returns the protocol of a revision; "" is before initialize is answered.
+// protocolOf returns the protocol of a revision; version is "" until initialize is answered.
 func (c *conn) protocolOf(version string) protocol {
 	if mcp.IsModernProtocol(version) {
 		return &sessionlessProtocol{conn: c, version: version}
@@ -56,7 +56,7 @@ func (c *conn) protocolOf(version string) protocol {
 	return &sessionProtocol{conn: c, version: version}
 }
 
-// sessionProtocol implements protocol.
+// A sessionProtocol is the protocol of the revisions before 2026-07-28, on one connection.
 type sessionProtocol struct {
 	*conn
 	version string
@@ -115,7 +115,7 @@ func (p *sessionProtocol) subscribe(ctx context.Context, ws *watchList, w *watch
 
 func (p *sessionProtocol) unsubscribe(ws *watchList, w *watch) {
 	if w.busy.lock(p.life) != nil {
-		ws.dropUnused(w)
+		ws.dropUnused(w) // the connection has ended, and its subscriptions with it
 		return
 	}
 	defer w.busy.unlock()
@@ -129,7 +129,7 @@ func (p *sessionProtocol) unsubscribe(ws *watchList, w *watch) {
 		// If this fails, the server sends updates, which are ignored.
 		_, _ = p.request(ctx, "resources/unsubscribe", map[string]any{"uri": w.uri}, nil)
 	}
-	ws.unsubscribed(w)
+	ws.setUnsubscribed(w)
 }
 
 func (p *sessionProtocol) resubscribe(ws *watchList) {

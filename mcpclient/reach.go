@@ -19,13 +19,13 @@ import (
 // this machine.
 type outboundGuard struct {
 	server *url.URL
-	next   http.RoundTripper
+	next   http.RoundTripper // for the server and a proxy
 	proxy  func(*http.Request) (*url.URL, error)
 	direct http.RoundTripper // for requests without a proxy
 }
 
-// newOutboundGuard also returns a function that closes idle connections. A next that is not an *http.Transport
-// must check addresses itself.
+// newOutboundGuard returns a guard around next, and a function that closes the guard's idle connections. If next is not
+// an *http.Transport, or has its own Dial or DialTLS, it must check addresses itself.
 func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, closeIdle func()) {
 	o := &outboundGuard{server: server, next: next, proxy: http.ProxyURL(nil), direct: next}
 	t, ok := next.(*http.Transport)

@@ -63,7 +63,7 @@ func decodeResource(raw json.RawMessage) (r Resource, ok bool) {
 
 // ReadResource returns the contents of a resource; see [Client.GetPrompt].
 func (c *Client) ReadResource(ctx context.Context, uri string) (*ResourceResult, error) {
-	raw, err := c.fetch(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
+	raw, err := c.fetchVisible(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +92,8 @@ func (c resourceContents) block() message.Block {
 	return &message.Data{Name: visible.Text(c.URI), MediaType: c.MediaType, Bytes: c.Blob}
 }
 
-// fetch makes a request that changes nothing, and returns the result without invisible characters.
-func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (json.RawMessage, error) {
+// fetchVisible fetches a result and removes invisible characters.
+func (c *Client) fetchVisible(ctx context.Context, method, what string, params map[string]any) (json.RawMessage, error) {
 	raw, err := c.calls.fetch(ctx, method, what, params)
 	return visible.JSON(raw, visible.Contents), err
 }
@@ -116,21 +116,21 @@ type listCache[T any] struct {
 
 	busy      semaphore // held by request
 	requested atomic.Bool
-	changes   atomic.Int64 // how often the list may have changed since it was requested
+	changes   atomic.Int64 // how often the list may have changed since the first request
 
-	mu    sync.Mutex
-	known bool
-	at    int64 // the value of changes when it was listed
-	list  []T
-	until time.Time // when to list again; zero if only an announced change ends it
+	mu       sync.Mutex
+	listed   bool
+	atChange int64 // the value of changes when the list was requested
+	list     []T
+	until    time.Time // when to list again; zero if only an announced change ends it
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
 	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(semaphore, 1)}
 }
 
-// changed notes that the list may have changed, and reports whether it was ever requested.
-func (l *listCache[T]) changed() bool {
+// markChanged records that the list may have changed, and reports whether it was ever requested.
+func (l *listCache[T]) markChanged() bool {
 	if !l.requested.Load() {
 		return false
 	}
@@ -142,9 +142,10 @@ func (l *listCache[T]) changed() bool {
 func (l *listCache[T]) cached() (list []T, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.list, l.known && l.at == l.changes.Load() && (l.until.IsZero() || time.Now().Before(l.until))
+	return l.list, l.listed && l.atChange == l.changes.Load() && (l.until.IsZero() || time.Now().Before(l.until))
 }
 
+// items returns the list, which it requests if the last one is not up to date.
 func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
@@ -162,8 +163,8 @@ func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known && ctx.Err() == nil { // keep the list while the server is down
-		l.at, l.until = l.changes.Load(), time.Now().Add(retryListAfter)
+	if l.listed && ctx.Err() == nil { // keep the list while the server is down
+		l.atChange, l.until = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
 	return nil, err
@@ -180,12 +181,12 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 		fmt.Errorf("%w: %s was not answered in %v", ErrTimeout, l.method, c.cfg.Timeouts.Idle))
 	defer cancel()
 	l.requested.Store(true)
-	at := l.changes.Load() // later changes may not be in the answer
+	atChange := l.changes.Load() // later changes may not be in the answer
 	var ttl time.Duration
 	list := []T{}
 	if cn.server.declares(l.capability) {
 		var raws []json.RawMessage
-		raws, ttl, _, err = cn.pages(bounded, l.method)
+		raws, ttl, _, err = cn.listAll(bounded, l.method)
 		if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have resources, but no templates
 			return nil, c.cfg.serverError(cn, err)
 		}
@@ -197,7 +198,7 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.at, l.list, l.until = true, at, list, time.Time{}
+	l.listed, l.atChange, l.list, l.until = true, atChange, list, time.Time{}
 	if ttl = cmp.Or(c.cfg.ListTTL, ttl); ttl > 0 {
 		l.until = time.Now().Add(ttl)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
-// sessionlessProtocol implements protocol.
+// A sessionlessProtocol is the protocol of revision 2026-07-28 and later ones, on one connection.
 type sessionlessProtocol struct {
 	*conn
 	version string
@@ -73,7 +73,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 		return nil, &unreachedError{ErrClosed}
 	}
 	defer p.workers.Done()
-	x.reads = true
+	x.unfiltered = true
 	ctx, cancel := context.WithCancel(withExchange(ctx, x))
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
@@ -99,8 +99,8 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 	}
 	defer res.Body.Close()
 	f := filter{max: p.cfg.Limits.Message, logs: p.cfg.Log != nil, x: x}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	switch kind {
+	mediaType, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch mediaType {
 	case "application/json":
 		data, err := f.readBody(res.Body)
 		if err != nil {
@@ -121,7 +121,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 			}
 		}
 	}
-	return nil, fmt.Errorf("the response has the content type %q", clip(kind, 100))
+	return nil, fmt.Errorf("the response has the content type %q", clip(mediaType, 100))
 }
 
 // errNoAnswer means that a message is not the answer to the request.
@@ -163,13 +163,14 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 	case m.ID == nil:
 		return nil, errNoAnswer
 	case m.ID != f.x.id:
-		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which is not that of the request", clip(string(head.ID), 40)))
+		_ = f.fail(fmt.Errorf("it has the id %s, not the id of the request", clip(string(head.ID), 40)))
 		return nil, errNoAnswer
 	}
 	return &transport.JSONRPCResponse{Result: m.Result, Error: m.Error}, nil
 }
 
-// listenLists requests the lists again each time the subscription is acknowledged.
+// listenLists keeps one request open. When the server acknowledges it, the catalogue requests the lists again, since a
+// change before that was not announced.
 func (p *sessionlessProtocol) listenLists() {
 	filter := p.server.changeFilter()
 	for wait := time.Second; len(filter) > 0 && !p.dead(); wait = min(2*wait, maxBackoff) {

@@ -141,7 +141,7 @@ func (s *remoteSkill) readFrontMatter(raw json.RawMessage) error {
 	return nil
 }
 
-// hasDots reports whether a URI has . or .. in its path, so that it names another one when it is normalized.
+// hasDots reports whether a URI has . or .. in its path, so that normalizing the URI would change what it names.
 func hasDots(uri string) bool {
 	path, err := url.PathUnescape(uri)
 	return err != nil || slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
@@ -187,7 +187,7 @@ func (s *remoteSkill) readFiles(raw json.RawMessage) error {
 		return errors.New("resources does not list its SKILL.md")
 	}
 	slices.SortFunc(s.files, func(a, b skill.ManifestFile) int {
-		switch skillFile { // it comes first
+		switch skillFile { // comes first
 		case a.Name:
 			return -1
 		case b.Name:
@@ -215,46 +215,46 @@ func (s *remoteSkill) name(server string) string {
 // pinKey returns the name of the skill's pin.
 func (s *remoteSkill) pinKey() string { return "skill " + s.uri }
 
-// changed returns the error for a skill that differs from the allowed definition.
-func (s *remoteSkill) changed(server string, allowed json.RawMessage) error {
+// errChanged returns the error for a skill that differs from the allowed definition.
+func (s *remoteSkill) errChanged(server string, allowed json.RawMessage) error {
 	return errChanged(fmt.Sprintf("MCP server %q: skill %q", server, s.uri), allowed, s.definition)
 }
 
-// changedSkills returns, by URI, the skills that are withheld with the reasons, and stores their new definitions.
+// changedSkills returns why skills are withheld, by URI, and stores the definitions of changed skills in their pins.
 func (c *catalogue) changedSkills(list []*remoteSkill) map[string]error {
 	if c.cfg.Pins == nil || len(list) == 0 {
 		return nil
 	}
-	out := map[string]error{}
+	reasons := map[string]error{}
 	var changed bool
-	compare := func(pins map[string]Pin) {
+	updatePins := func(pins map[string]Pin) {
 		for _, s := range list {
 			p, pinned := pinOf(pins, s.pinKey(), s.name(c.cfg.name), s.definition)
 			if !pinned || s.invalid != nil {
 				continue
 			}
-			before := pins[s.pinKey()].Changed
+			lastChange := pins[s.pinKey()].Changed
 			if p.Changed = nil; !bytes.Equal(p.Definition, s.definition) {
 				p.Changed = s.definition
-				out[s.uri] = s.changed(c.cfg.name, p.Definition)
+				reasons[s.uri] = s.errChanged(c.cfg.name, p.Definition)
 			}
-			changed = changed || !bytes.Equal(before, p.Changed)
+			changed = changed || !bytes.Equal(lastChange, p.Changed)
 			pins[s.pinKey()] = p
 		}
 	}
 	pins, err := c.cfg.Pins.Load(c.cfg.name)
-	if compare(maps.Clone(pins)); err == nil && changed {
-		for _, reason := range out {
+	if updatePins(maps.Clone(pins)); err == nil && changed {
+		for _, reason := range reasons {
 			slog.Warn("an MCP skill is withheld", "reason", reason)
 		}
-		err = c.cfg.Pins.Update(c.cfg.name, compare)
+		err = c.cfg.Pins.Update(c.cfg.name, updatePins)
 	}
 	for _, s := range list {
 		if err != nil {
-			out[s.uri] = err
+			reasons[s.uri] = err
 		}
 	}
-	return out
+	return reasons
 }
 
 // skillFiles implements [skill.Remote].
@@ -280,8 +280,8 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 			return nil, err
 		}
 		if !bytes.Equal(allowed, f.definition) {
-			cat.skills.changed() // the next list withholds the skill
-			return nil, f.changed(cat.cfg.name, allowed)
+			cat.skills.markChanged() // the next list withholds the skill
+			return nil, f.errChanged(cat.cfg.name, allowed)
 		}
 	}
 	file := f.files[i]
@@ -292,7 +292,7 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 			return nil, err
 		}
 		if int64(len(data)) != file.Bytes || skill.Digest(data) != file.Digest {
-			cat.skills.changed() // the list may be outdated
+			cat.skills.markChanged() // the list may be outdated
 			return nil, fmt.Errorf("MCP server %q: %s is not the file that the server listed, so it is not used; try again, since the list may be outdated", cat.cfg.name, f.uris[name])
 		}
 	}
@@ -323,7 +323,7 @@ func (c *calls) readBytes(ctx context.Context, uri string) ([]byte, error) {
 	return r.Contents[0].Blob, nil
 }
 
-// A byteCache keeps files by digest. When they exceed maxCachedBytes it starts again with the last one.
+// A byteCache keeps files by digest. A file that would exceed maxCachedBytes empties the cache first.
 type byteCache struct {
 	mu   sync.Mutex
 	size int

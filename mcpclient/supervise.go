@@ -90,7 +90,7 @@ type negotiated struct {
 // An attempt is a connection being made.
 type attempt struct {
 	done chan struct{}
-	at   time.Time // when it starts
+	at   time.Time // when the attempt starts, after the wait of backoff
 	err  error     // read after done is closed
 }
 
@@ -125,15 +125,15 @@ func (s *supervisor) status() (Status, initResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropDead()
-	a := s.negotiated
+	n := s.negotiated
 	st := Status{
-		Name: s.cfg.name, State: string(s.state), Protocol: a.version, ServerName: a.server.ServerInfo.Name,
-		ServerVersion: a.server.ServerInfo.Version, Instructions: a.server.Instructions, Restarts: s.restarts,
+		Name: s.cfg.name, State: string(s.state), Protocol: n.version, ServerName: n.server.ServerInfo.Name,
+		ServerVersion: n.server.ServerInfo.Version, Instructions: n.server.Instructions, Restarts: s.restarts,
 	}
 	if s.state == stateRestarting || s.state == stateFailed {
 		st.Err = s.lastErr
 	}
-	return st, a.server
+	return st, n.server
 }
 
 // acquire returns a live connection, and a function that releases it.
@@ -201,13 +201,13 @@ func (s *supervisor) startAttempt() *attempt {
 	if s.restarts > 0 || s.failures > 0 {
 		s.state = stateRestarting
 	}
-	before := s.previous
+	previous := s.previous
 	s.workers.Go(func() {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
-		if before != nil { // the old process may have a lock file that the next one needs
-			<-before.stopped
+		if previous != nil { // its process may still have a lock file that the next one needs
+			<-previous.stopped
 		}
 		select {
 		case <-t.C:
@@ -215,14 +215,14 @@ func (s *supervisor) startAttempt() *attempt {
 		}
 		var cn *conn
 		cn, a.err = s.dial(s.life)
-		s.attemptDone(cn, a.err)
+		s.finishAttempt(cn, a.err)
 	})
 	return a
 }
 
-// attemptDone ends an attempt: it stores the connection, or starts the next attempt if the server has worked
-// before. Otherwise the caller decides whether to try again. s.mu is not held.
-func (s *supervisor) attemptDone(cn *conn, err error) {
+// finishAttempt stores the new connection, or starts the next attempt if the server has worked before. Otherwise the
+// next call of acquire tries again. s.mu is not held.
+func (s *supervisor) finishAttempt(cn *conn, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempt = nil
@@ -236,15 +236,16 @@ func (s *supervisor) attemptDone(cn *conn, err error) {
 	default:
 		s.failures++
 		s.lastErr = err
-		s.lost(s.worked && s.failures < eagerRestarts)
+		s.setDisconnected(s.worked && s.failures < eagerRestarts)
 		if s.state == stateRestarting {
 			s.startAttempt()
 		}
 	}
 }
 
-// lost sets the state after a lost connection or failed attempt. again says whether to connect again at once. s.mu is held.
-func (s *supervisor) lost(again bool) {
+// setDisconnected sets the state after a lost connection or failed attempt. again says whether to connect again at once.
+// s.mu is held.
+func (s *supervisor) setDisconnected(again bool) {
 	switch {
 	case s.state == stateClosed:
 	case again:
@@ -280,7 +281,7 @@ func (s *supervisor) dropDead() {
 	s.failures++
 	s.restarts++
 	s.lastErr = context.Cause(cn.life)
-	s.lost(s.failures < eagerRestarts)
+	s.setDisconnected(s.failures < eagerRestarts)
 }
 
 func (s *supervisor) callSucceeded() {
@@ -312,8 +313,8 @@ func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), 
 	defer context.AfterFunc(s.life, func() { cancel(ErrClosed) })()
 	cn, err = s.dial(dialing)
 	s.mu.Lock()
-	if s.lastErr = err; s.state != stateClosed && err != nil {
-		s.state = stateFailed
+	if s.lastErr = err; err != nil {
+		s.setDisconnected(false)
 	} else if s.state != stateClosed {
 		s.state = stateIdle
 	}

@@ -34,7 +34,7 @@ const (
 	maxTaskID = 1024
 )
 
-// A task is the state of a call whose result the server returns later. The members of revision 2025-11-25 have other names.
+// A task is the state of a call whose result the server returns later. Old marks the members of revision 2025-11-25.
 type task struct {
 	ID      string                     `json:"taskId"`
 	Status  mcp.TaskStatus             `json:"status"`
@@ -74,19 +74,19 @@ type taskTool struct{ *remoteTool }
 
 // Background implements [tool.Backgrounder]. From revision 2026-07-28 on only a call shows that the tool has tasks.
 func (t *taskTool) Background(json.RawMessage) time.Duration {
-	if t.tasks || t.wasTask.Load() {
+	if t.callAsTask || t.wasTask.Load() {
 		return taskGrace
 	}
 	return -1
 }
 
-// offerTasks finds the tools whose calls may be tasks.
+// offerTasks makes the tools whose calls may be tasks a taskTool.
 func (s *snapshot) offerTasks(cn *conn) {
 	// Tasks of 2025-11-25 belong to a session, which with Options.Stateless ends with the call.
 	old := !cn.protocol.extendedTasks() && cn.server.hasTasks() && !cn.cfg.Stateless
 	for i, t := range s.remotes {
-		t.tasks = old && (t.taskSupport == string(mcp.TaskSupportOptional) || t.taskSupport == string(mcp.TaskSupportRequired))
-		if t.tasks || cn.protocol.extendedTasks() && cn.server.declares(tasksExtension) && !t.info.Parallel {
+		t.callAsTask = old && (t.taskSupport == string(mcp.TaskSupportOptional) || t.taskSupport == string(mcp.TaskSupportRequired))
+		if t.callAsTask || cn.protocol.extendedTasks() && cn.server.declares(tasksExtension) && !t.info.Parallel {
 			s.tools[i] = &taskTool{t}
 		}
 	}
@@ -115,11 +115,11 @@ type follower struct {
 	id       string
 	what     string
 	steps    chan progress
-	shown    progress        // shown last
+	last     progress        // shown to the user
 	extended bool            // see extendedTasks of protocol
 	requests *atomic.Int64   // see job
 	answers  map[string]any  // to questions of the task, by their keys
-	sent     map[string]bool // the answers that the server has
+	sent     map[string]bool // keys of the answers that the server has
 }
 
 // follow returns the result of a task. It polls as often as the server says, and cancels the task when ctx ends.
@@ -133,7 +133,7 @@ func (c *calls) follow(ctx context.Context, t *remoteTool, state *task, extended
 		fmt.Errorf("%w: %s was still running after %v", ErrTimeout, t.what(), c.cfg.Timeouts.Call))
 	defer cancel()
 	f := &follower{calls: c, id: state.ID, what: t.what(), steps: steps, extended: extended, requests: requests, answers: map[string]any{}, sent: map[string]bool{}}
-	res, err = f.result(ctx, state)
+	res, err = f.await(ctx, state)
 	if err != nil && !state.Status.IsTerminal() {
 		f.cancel()
 		if _, refused := errors.AsType[*CallError](err); !refused {
@@ -143,8 +143,8 @@ func (c *calls) follow(ctx context.Context, t *remoteTool, state *task, extended
 	return res, err
 }
 
-// result waits until the task has ended. It updates state.
-func (f *follower) result(ctx context.Context, state *task) (*result, error) {
+// await polls until the task has ended, and returns its result. It updates state.
+func (f *follower) await(ctx context.Context, state *task) (*result, error) {
 	began, failures := time.Now(), 0
 	for {
 		f.show(state.Message)
@@ -162,7 +162,7 @@ func (f *follower) result(ctx context.Context, state *task) (*result, error) {
 			return nil, fmt.Errorf("the task of %s has expired", f.what)
 		case state.Status == mcp.TaskStatusInputRequired && !f.extended: // the server asks its questions during tasks/result
 			if res, err := f.fetchResult(ctx); !errors.Is(err, ErrTimeout) || ctx.Err() != nil {
-				return res, err
+				return res, err // after Timeouts.Idle without a result, poll and request it again
 			}
 		default:
 			if sleep(ctx, state.wait()); ctx.Err() != nil {
@@ -170,11 +170,12 @@ func (f *follower) result(ctx context.Context, state *task) (*result, error) {
 			}
 		}
 		next, err := f.poll(ctx)
-		_, refused := errors.AsType[*CallError](err)
-		switch failures++; {
-		case err == nil:
+		if err == nil {
 			*state, failures = *next, 0
-		case refused || ctx.Err() != nil || failures == maxPollFailures || errors.Is(err, ErrClosed):
+			continue
+		}
+		failures++
+		if _, refused := errors.AsType[*CallError](err); refused || ctx.Err() != nil || failures == maxPollFailures || errors.Is(err, ErrClosed) {
 			return nil, err
 		}
 	}
@@ -182,12 +183,12 @@ func (f *follower) result(ctx context.Context, state *task) (*result, error) {
 
 // show shows a new message of the server to the user.
 func (f *follower) show(text string) {
-	if text = visible.Text(text); text == "" || text == f.shown.message {
+	if text = visible.Text(text); text == "" || text == f.last.message {
 		return
 	}
-	f.shown = progress{done: f.shown.done + 1, message: text}
+	f.last = progress{done: f.last.done + 1, message: text}
 	select {
-	case f.steps <- f.shown:
+	case f.steps <- f.last:
 	default: // the reader is slow
 	}
 }

@@ -26,18 +26,18 @@ type Command struct {
 	Args []string // without the program's name
 	Dir  string   // where it runs; empty is the working directory of this program
 
-	// Env are its environment variables, in addition to the few that programs need to find their files (PATH, HOME,
-	// LANG, …) and those of this program that InheritEnv names. The server gets no others, so that it does not
-	// receive keys by accident.
+	// Env are the server's environment variables, in addition to the few that programs need to find their files
+	// (PATH, HOME, LANG, …) and to this program's variables that InheritEnv names. The server gets no others, so
+	// that it does not receive keys by accident.
 	Env        map[string]string
 	InheritEnv []string
 
 	// Stderr, unless nil, gets the server's standard error. It must not block, or the server waits.
 	Stderr io.Writer
 
-	// Sandbox says what the server may access. If its Profile is not "", Confine is required: it changes the
-	// command so that it runs in such a sandbox. Without Confine the server is not started. cleanup is called when
-	// the server has ended, or could not be started.
+	// Sandbox says what the server may access. With a Sandbox.Profile the server is started only if Confine is set.
+	// Confine changes cmd so that the server runs in the sandbox s; cleanup is called when the server has ended, or
+	// could not be started.
 	Sandbox Sandbox
 	Confine func(cmd *exec.Cmd, s Sandbox) (cleanup func() error, err error)
 }
@@ -106,7 +106,7 @@ func (t HTTP) configure(c *config) error {
 	if t.SSE {
 		c.wire = wireSSE
 		if mcp.IsModernProtocol(c.Protocol) {
-			return fmt.Errorf("protocol %s is not available over SSE", c.Protocol)
+			return fmt.Errorf("protocol %s is not available over SSE; leave Options.Protocol empty, or HTTP.SSE unset", c.Protocol)
 		}
 	}
 	c.http, c.url = t, u
@@ -116,7 +116,7 @@ func (t HTTP) configure(c *config) error {
 	case t.Token != nil && t.OAuth != nil:
 		return errors.New("HTTP.Token and HTTP.OAuth are both set; set one of them")
 	case t.OAuth != nil && t.OAuth.Authorize != nil && t.OAuth.RedirectURL == "":
-		return errors.New("HTTP.OAuth has Authorize, but no RedirectURL")
+		return errors.New("HTTP.OAuth has Authorize, but no RedirectURL; set the URL to which the authorization server redirects")
 	}
 	if err := oauthurl.Secure(t.URL); err != nil {
 		return fmt.Errorf("with HTTP.Token or HTTP.OAuth: %w, or others could read the tokens", err)

@@ -80,7 +80,7 @@ type watch struct {
 	due          bool // there was an update, and the listeners were not called since
 }
 
-func newWatches() *watchList {
+func newWatchList() *watchList {
 	return &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}
 }
 
@@ -107,9 +107,9 @@ func (ws *watchList) removeListener(w *watch, fn *func()) bool {
 	return len(w.listeners) > 0
 }
 
-// unsubscribed records that the server has no subscription. A listener that has joined in the meantime waits for busy, and
+// setUnsubscribed records that the server has no subscription. A listener that has joined in the meantime waits for busy, and
 // subscribes again.
-func (ws *watchList) unsubscribed(w *watch) {
+func (ws *watchList) setUnsubscribed(w *watch) {
 	ws.mu.Lock()
 	w.subscribedOn = nil
 	ws.mu.Unlock()
@@ -155,9 +155,9 @@ func (ws *watchList) list() (out []*watch) {
 	return out
 }
 
-// updated marks the watches of a resource, and of resources that contain it, as updated, and reports whether
+// markURIUpdated marks the watches of a resource, and of resources that contain it, as updated, and reports whether
 // there are any. It runs on the reading goroutine.
-func (ws *watchList) updated(uri string) (found bool) {
+func (ws *watchList) markURIUpdated(uri string) (found bool) {
 	if len(uri) > maxUpdatedURI {
 		return false
 	}
@@ -195,7 +195,7 @@ func (ws *watchList) callListeners() {
 	}
 }
 
-// takeDue returns the listeners of an updated watch, and clears the mark.
+// takeDue clears the mark of an updated watch and returns its listeners.
 func (ws *watchList) takeDue(w *watch) []*func() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -212,12 +212,12 @@ func TestListenRefused(t *testing.T) {
 
 // TestUpdatedCosts checks that the URI of an update is not copied for each of its parents.
 func TestUpdatedCosts(t *testing.T) {
-	ws := newWatches()
+	ws := newWatchList()
 	if _, err := ws.addListener("srv", "x://a", new(func())); err != nil {
 		t.Fatal(err)
 	}
 	deep := strings.Repeat("/", maxUpdatedURI)
-	if n := testing.AllocsPerRun(10, func() { ws.updated(deep) }); n > 10 {
+	if n := testing.AllocsPerRun(10, func() { ws.markURIUpdated(deep) }); n > 10 {
 		t.Errorf("%v allocations", n)
 	}
 }
