@@ -20,8 +20,8 @@ import (
 
 // This file forwards requests to the replica that holds their session or call.
 
-// passing counts forwarded requests, and can end them.
-type passing struct {
+// forwards counts requests that are being forwarded, and can end them.
+type forwards struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	count atomic.Int64
@@ -36,7 +36,7 @@ var errLost = rpc.Errorf(mcp.INTERNAL_ERROR, "the replica that handled the reque
 // findTimeout is how long a request waits until a replica that does not answer is removed as dead.
 const findTimeout = 6 * time.Second
 
-// attempts are attempts to find out which replica handles a request.
+// attempts yields once for each attempt to find the replica that must handle a request, until findTimeout.
 func attempts(ctx context.Context) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		end := time.Now().Add(findTimeout)
@@ -46,31 +46,32 @@ func attempts(ctx context.Context) iter.Seq[int] {
 	}
 }
 
-// pass forwards a request. It returns false if the other replica has certainly not handled the request, and another attempt
-// may succeed. If the other replica dies while it may be handling the request, pass answers with errLost.
-func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m *rpc.Message) bool {
-	lost, kind := "", &p.calls
+// forward forwards a request to the replica with the id and the URL. It returns false if that replica has certainly not
+// handled the request, and another attempt may succeed. If the replica dies while it may be handling the request, forward
+// answers with errLost.
+func (p *replicas) forward(w http.ResponseWriter, r *http.Request, id, url string, m *rpc.Message) bool {
+	lost, group := "", &p.calls
 	if m != nil && m.IsRequest() {
 		lost = wire.Event(rpc.Answer(m.ID, nil, errLost))
 	}
 	if r.Method == http.MethodGet {
-		kind = &p.streams
+		group = &p.streams
 	}
-	kind.count.Add(1)
-	defer kind.count.Add(-1)
+	group.count.Add(1)
+	defer group.count.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(kind.ctx, cancel)()
+	defer context.AfterFunc(group.ctx, cancel)()
 	defer context.AfterFunc(p.members.Alive(id), cancel)() // a process that hangs keeps its connections open
-	err := p.forward.Forward(ctx, w, r, id, to, lost)
+	err := p.forwarder.Forward(ctx, w, r, id, url, lost)
 	failure := errLost
 	switch {
 	case err == nil:
 		return true
-	case kind.ctx.Err() != nil && errors.Is(err, replica.ErrNotSent):
+	case group.ctx.Err() != nil && errors.Is(err, replica.ErrNotSent): // this replica is closing
 		failure = errStopping
 	case errors.Is(err, replica.ErrRefused):
-		_ = p.members.Beat(r.Context(), id) // the next attempt takes over
+		_ = p.members.Beat(r.Context(), id) // removes the replica as dead, so the next attempt takes over the session
 		return false
 	case errors.Is(err, replica.ErrNotHere) || errors.Is(err, replica.ErrNotSent):
 		return false
@@ -83,9 +84,9 @@ func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m
 	return true
 }
 
-// parkedAt returns the id and the URL of the replica that has the task, or has parked the call, that a request without a
-// session is about. The id is "" if that is this replica, or if there is no such call.
-func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err error) {
+// parkedAt returns the id and the URL of the other replica that has the task, or has parked the call, which a request
+// without a session continues. The id is "" if this replica must handle the request.
+func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, url string, err error) {
 	var q struct {
 		State string `json:"requestState"`
 	}
@@ -99,14 +100,14 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err
 	if err != nil || t.Parked == "" || t.Parked == p.members.ID {
 		return "", "", nil
 	}
-	to, err = p.members.URL(r.Context(), t.Parked)
+	url, err = p.members.URL(r.Context(), t.Parked)
 	switch {
-	case err == nil && to == "" && task != "": // the store may have it
+	case err == nil && url == "" && task != "": // the dead replica may have handed the task over to the store
 		return "", "", nil
-	case err == nil && to == "":
+	case err == nil && url == "":
 		err = park.ErrLost
 	}
-	return t.Parked, to, err
+	return t.Parked, url, err
 }
 
 // continueElsewhere forwards a request that continues a call on another replica. It returns false if this replica must
@@ -114,20 +115,20 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err
 func (p *replicas) continueElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
 	err := errors.New("the replica that has the call cannot be reached; try again")
 	for range attempts(r.Context()) {
-		id, to, lost := p.parkedAt(r, m)
+		id, url, failed := p.parkedAt(r, m)
+		if failed != nil {
+			err = failed
+			break
+		}
 		switch {
-		case lost == nil && id == "":
+		case id == "":
 			return false
-		case lost == nil && isForwarded(r):
+		case isForwarded(r):
 			http.Error(w, "the call is on another replica", http.StatusMisdirectedRequest)
 			return true
-		case lost == nil && p.pass(w, r, id, to, m):
+		case p.forward(w, r, id, url, m):
 			return true
-		case lost == nil:
-			continue
 		}
-		err = lost
-		break
 	}
 	p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)), http.StatusBadRequest)
 	return true
@@ -139,12 +140,8 @@ func (p *replicas) openElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.
 	if !p.members.Draining() || isForwarded(r) {
 		return false
 	}
-	id := p.members.Other()
-	if id == "" {
-		return false
-	}
-	to, err := p.members.URL(r.Context(), id)
-	return err == nil && to != "" && p.pass(w, r, id, to, m)
+	id, url := p.members.Other()
+	return id != "" && p.forward(w, r, id, url, m)
 }
 
 // keepBody restores the body of a request that was read, so that the request can be forwarded.

@@ -19,9 +19,9 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, wi
 	who, r, refusal := s.authenticate(r)
 	forwarded := s.replicas != nil && isForwarded(r) // the replica that forwarded it has checked the host and the origin
 	if forwarded && refusal == nil {                 // a client without a valid credential must not cause reads of the store
-		if err := s.replicas.forward.Check(r); err != nil {
+		if err := s.replicas.forwarder.Check(r); err != nil {
 			status := http.StatusForbidden
-			if err == replica.ErrUnavailable || err == replica.ErrNotHere { // the other replica tries again
+			if err == replica.ErrUnavailable || err == replica.ErrNotHere { // the forwarding replica tries again
 				status = http.StatusMisdirectedRequest
 			}
 			http.Error(w, "header "+replica.Header+": "+err.Error(), status)

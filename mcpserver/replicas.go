@@ -61,13 +61,13 @@ func (r *Replicas) check() error {
 // the others forward them. The store has a record of the session, with which another replica takes it over after
 // its holder has handed it over or died.
 type replicas struct {
-	srv     *Server
-	store   Shared
-	members *replica.Members
-	quotas  *replica.Quotas
-	forward *replica.Forwarder
-	streams passing // forwarded streams of sessions
-	calls   passing // all other forwarded requests
+	srv       *Server
+	store     Shared
+	members   *replica.Members
+	quotas    *replica.Quotas
+	forwarder *replica.Forwarder
+	streams   forwards // of sessions' streams
+	calls     forwards // of all other requests
 
 	mu sync.Mutex // held while a session is taken over or handed over
 }
@@ -77,8 +77,8 @@ type replicas struct {
 type record struct {
 	Holder     string           `json:"holder,omitempty"` // the replica's id; empty after the session was handed over
 	Credential string           `json:"credential,omitempty"`
-	SSE        bool             `json:"sse,omitempty"` // the transport is HTTP+SSE, so the session ends with its stream
-	Moves      int              `json:"moves,omitempty"`
+	SSE        bool             `json:"sse,omitempty"`   // the transport is HTTP+SSE, so the session ends with its stream
+	Moves      int              `json:"moves,omitempty"` // how often a replica has taken over the session
 	State      json.RawMessage  `json:"state"`
 	Tools      *toolstate.State `json:"tools"`
 
@@ -87,8 +87,8 @@ type record struct {
 	Streams []wire.Kept `json:"streams,omitempty"`
 }
 
-// A saved is the last record of a session that this replica has stored.
-type saved struct {
+// A savedRecord is the last record of a session that this replica has stored.
+type savedRecord struct {
 	mu    sync.Mutex
 	raw   []byte
 	at    time.Time
@@ -100,8 +100,8 @@ type saved struct {
 const questionsPerMove = 1_000_000
 
 func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Keys, id string) (p *replicas, err error) {
-	p = &replicas{srv: s, store: cfg.Shared, forward: replica.NewForwarder(id, keys, s.cat.limits.Write)}
-	for _, f := range []*passing{&p.streams, &p.calls} {
+	p = &replicas{srv: s, store: cfg.Shared, forwarder: replica.NewForwarder(id, keys, s.cat.limits.Write)}
+	for _, f := range []*forwards{&p.streams, &p.calls} {
 		f.ctx, f.end = context.WithCancel(ctx)
 	}
 	removed := func() {
@@ -117,7 +117,7 @@ func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Ke
 			return nil, err
 		}
 	}
-	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // needs no store, because the account is not in the configuration
+	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // cannot fail: accounts made after New are not kept
 	return p, nil
 }
 
@@ -129,13 +129,13 @@ func (p *replicas) divide(ctx context.Context, a *account) error {
 	return p.quotas.Add(ctx, hash(a.key), a.kept, limit("sessions", &a.owner.sessions), limit("calls", &a.owner.calls))
 }
 
-// run keeps the replica in the list of replicas, and its parts of limits and the records of its sessions in the store.
+// run stores the replica's heartbeats, its parts of limits and the records of its sessions, until ctx ends.
 func (p *replicas) run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { p.members.Run(ctx) })
 	work.Go(func() { p.quotas.Run(ctx) })
-	tick := time.NewTicker(p.srv.cat.limits.Idle / 8)
+	tick := time.NewTicker(p.srv.cat.limits.Idle / 8) // a record expires after Idle
 	defer tick.Stop()
 	for {
 		select {
@@ -154,7 +154,7 @@ func (p *replicas) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = p.members.Leave(ctx) // on failure the others remove it when its heartbeats are missing
-	p.forward.Close()
+	p.forwarder.Close()
 }
 
 func recordKey(id string) string { return "session/" + hash(id) }
@@ -177,7 +177,7 @@ func (p *replicas) load(ctx context.Context, id string, who *account) (*record, 
 	return &rec, raw, nil
 }
 
-// newRecord returns the record of the session's current state.
+// newRecord returns a record of the session's current state. The record is not nil, even with an error.
 func (c *session) newRecord(holder string) (*record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +185,9 @@ func (c *session) newRecord(holder string) (*record, error) {
 	return &record{Holder: holder, Credential: c.account.key, SSE: c.sse != nil, Moves: c.saved.moves, State: state, Tools: &c.tools}, err
 }
 
-// store replaces the session's last record. It returns false if the session was taken over.
-func (c *session) store(ctx context.Context, p *replicas, rec *record) (bool, error) {
+// storeRecord replaces the session's stored record, unless it is the same and will not expire soon. It returns false if
+// another replica has taken over the session. The caller holds c.saved.mu.
+func (p *replicas) storeRecord(ctx context.Context, c *session, rec *record) (bool, error) {
 	raw, err := json.Marshal(rec)
 	ttl := p.srv.cat.limits.Idle
 	if err != nil || bytes.Equal(raw, c.saved.raw) && time.Since(c.saved.at) < ttl/4 {
@@ -200,7 +201,7 @@ func (c *session) store(ctx context.Context, p *replicas, rec *record) (bool, er
 		if ok || err != nil {
 			return ok, err
 		}
-		// A Swap before this one may have stored its record although its connection was lost.
+		// An earlier Swap may have stored its record although it returned an error.
 		last, stored, err := p.load(ctx, c.id, c.account)
 		if err != nil || last == nil || last.Holder != p.members.ID || last.Moves != c.saved.moves {
 			return false, err
@@ -219,14 +220,14 @@ func (p *replicas) save(ctx context.Context, c *session) {
 		return
 	}
 	rec, err := c.newRecord(p.members.ID)
-	ok := err == nil
-	if ok {
-		ok, err = c.store(context.WithoutCancel(ctx), p, rec)
+	held := false
+	if err == nil {
+		held, err = p.storeRecord(context.WithoutCancel(ctx), c, rec)
 	}
 	switch {
 	case err != nil:
-		_ = replica.Unavailable(ctx, err) // the next save may succeed
-	case !ok:
+		_ = replica.Unavailable(ctx, err) // logs the error; the next save may succeed
+	case !held:
 		c.stop()
 		p.srv.reg.remove(c)
 	}
@@ -239,7 +240,7 @@ func (p *replicas) forget(ctx context.Context, c *session) {
 	_, _ = p.store.Swap(context.WithoutCancel(ctx), recordKey(c.id), c.saved.raw, nil, 0) // otherwise it expires
 }
 
-// find returns the session that a request is for if this replica holds it, or takes it over. Otherwise it forwards the
+// find returns the session that a request is for if this replica holds it or can take it over. Otherwise it forwards the
 // request, or refuses it, and returns nil. missing is the answer if there is no such session. m is nil for requests
 // without a message.
 func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string) *session {
@@ -251,34 +252,27 @@ func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id
 		if err != nil {
 			break
 		}
+		holder, url := "", "" // url stays empty if no other live replica holds the session
+		if rec != nil && rec.Holder != p.members.ID && rec.Holder != "" {
+			holder = rec.Holder
+			if url, err = p.members.URL(r.Context(), holder); err != nil {
+				break
+			}
+		}
+		if rec != nil && url == "" && rec.SSE {
+			_, _ = p.store.Swap(r.Context(), recordKey(id), raw, nil, 0) // on failure the record expires
+			rec = nil
+		}
 		if rec == nil {
 			http.Error(w, missing, http.StatusNotFound)
 			return nil
 		}
-		at := rec.Holder
-		if at == p.members.ID {
-			at = ""
-		}
-		to := ""
-		if at != "" {
-			if to, err = p.members.URL(r.Context(), at); err != nil {
-				break
-			}
-		}
-		switch {
-		case to != "":
-		case rec.SSE:
-			_, _ = p.store.Swap(r.Context(), recordKey(id), raw, nil, 0) // otherwise it expires
-			http.Error(w, missing, http.StatusNotFound)
-			return nil
-		case p.members.Draining():
-			if at = p.members.Other(); at == "" {
+		if url == "" && p.members.Draining() {
+			if holder, url = p.members.Other(); url == "" {
 				continue
 			}
-			if to, err = p.members.URL(r.Context(), at); err != nil || to == "" {
-				continue
-			}
-		default:
+		}
+		if url == "" {
 			if c := p.takeOver(r.Context(), id, who, rec, raw); c != nil {
 				return c
 			}
@@ -288,12 +282,12 @@ func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id
 			http.Error(w, "the session is on another replica", http.StatusMisdirectedRequest)
 			return nil
 		}
-		if p.pass(w, r, at, to, m) {
+		if p.forward(w, r, holder, url, m) {
 			return nil
 		}
 	}
 	status := http.StatusServiceUnavailable
-	if isForwarded(r) { // this replica cannot reach the store; the other one tries again
+	if isForwarded(r) { // the forwarding replica tries again
 		status = http.StatusMisdirectedRequest
 	}
 	http.Error(w, "the replica that has the session cannot be reached; try again", status)
@@ -321,8 +315,8 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	c.id = id
 	c.saved.raw, c.saved.at, c.saved.moves = taken, time.Now(), rec.Moves
 	c.questions.asked = rec.Moves * questionsPerMove
-	uris, err := c.restore(rec)
-	if err != nil { // another version of the server has stored it
+	watched, err := c.restore(rec)
+	if err != nil { // another version of the server has stored the record
 		c.cancel()
 		p.forget(ctx, c)
 		return nil
@@ -336,7 +330,7 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 			pending |= resourcesChanged
 		}
 	}
-	for uri, updated := range uris {
+	for uri, updated := range watched {
 		if _, ok := c.watch(uri, nil); ok && (updated || !handedOver) {
 			c.updated(uri)
 		}
@@ -346,45 +340,43 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	if !p.srv.reg.adopt(c) {
 		return nil
 	}
-	c.owner.sessions.More(ctx) // it counts here from now on
-	p.srv.background(func() { c.watchAgain(uris) })
+	c.owner.sessions.More(ctx) // the session counts towards this replica's part of the limit from now on
+	p.srv.background(func() { c.watchAgain(watched) })
 	return c
 }
 
-// restore sets the session's state from a record, and returns its subscriptions. The ceiling is that of the
-// credential, not of the record.
-func (c *session) restore(rec *record) (map[string]bool, error) {
+// restore sets the session's state from a record, except its subscriptions, which it returns like state.Watched. The
+// session keeps the credential's ceiling, because the record may have an older one.
+func (c *session) restore(rec *record) (watched map[string]bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ceiling := c.state.Scope.Ceiling()
-	scope := c.state.Scope
-	err := json.Unmarshal(rec.State, &c.state)
-	c.state.Scope = cmp.Or(c.state.Scope, scope)
+	scope, ceiling := c.state.Scope, c.state.Scope.Ceiling()
+	err = json.Unmarshal(rec.State, &c.state)
+	c.state.Scope = cmp.Or(c.state.Scope, scope) // the record may have null
 	c.state.Scope.SetCeiling(ceiling)
-	uris := c.state.Watched
-	c.state.Watched = nil
-	if err == nil && rec.Tools != nil {
+	watched, c.state.Watched = c.state.Watched, nil
+	if err == nil && rec.Tools != nil { // a State has a mutex, so it cannot be copied
 		var tools []byte
 		if tools, err = json.Marshal(rec.Tools); err == nil {
 			err = json.Unmarshal(tools, &c.tools)
 		}
 	}
-	return uris, err
+	return watched, err
 }
 
 // watchAgain subscribes to resources of upstream servers for a session that was taken over.
-func (c *session) watchAgain(uris map[string]bool) {
+func (c *session) watchAgain(watched map[string]bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, acceptTimeout)
 	defer cancel()
 	r := &request{client: c.client, revision: c, msg: &rpc.Message{Method: "resources/subscribe"}, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log}
-	for uri := range uris {
+	for uri := range watched {
 		if r.watchFor(ctx, c, uri) != nil {
-			c.updated(uri) // reading the resource returns the error to the client
+			c.updated(uri) // so the client reads the resource, and gets the error
 		}
 	}
 }
 
-// handOver stores a session that has no calls in flight, for another replica to take over, and ends it here.
+// handOver stores a session that has no calls in flight, for another replica to take over, and ends it on this replica.
 func (p *replicas) handOver(ctx context.Context, c *session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -397,7 +389,7 @@ func (p *replicas) handOver(ctx context.Context, c *session) error {
 	}
 	rec.Pending, rec.Streams = c.takePending(), c.replay.Export()
 	if err == nil {
-		_, err = c.store(ctx, p, rec)
+		_, err = p.storeRecord(ctx, c, rec)
 	}
 	return err
 }

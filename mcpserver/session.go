@@ -25,7 +25,7 @@ type session struct {
 	questions questions
 	replay    *wire.Replay // of streamable HTTP
 	sse       *sseStream   // of HTTP+SSE; otherwise nil
-	saved     saved        // with replicas
+	saved     savedRecord  // used only with replicas
 
 	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI
 	comparing sync.Mutex        // held by visibleChanges

@@ -23,24 +23,24 @@ import (
 const Header = "Kitbag-Forwarded"
 
 const (
-	passPurpose = "forward"
+	passPurpose = "forward" // see Keys.Seal
 	passTTL     = 30 * time.Second
 	dialTimeout = time.Second
 )
 
 type pass struct {
-	To      string `json:"to"`
+	To      string `json:"to"` // the id of the other replica
 	Nonce   string `json:"nonce"`
 	Expires int64  `json:"expires"` // Unix seconds
 }
 
-// A Forwarder forwards requests to other replicas, and recognizes requests that were forwarded to its own.
+// A Forwarder forwards requests from its replica to others, and checks requests that were forwarded to its replica.
 type Forwarder struct {
 	id        string
 	keys      *Keys
 	transport *http.Transport
 	write     time.Duration // how long a client may leave a message unread
-	used      Memory        // nonces of passes
+	used      Memory        // nonces of checked passes
 }
 
 // NewForwarder returns the Forwarder of the replica with the id.
@@ -48,14 +48,14 @@ func NewForwarder(id string, keys *Keys, write time.Duration) *Forwarder {
 	return &Forwarder{id: id, keys: keys, write: write, transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
-		ExpectContinueTimeout: passTTL,
+		ExpectContinueTimeout: passTTL, // after it the body is sent unasked, and the pass is refused
 	}}
 }
 
 // Close closes idle connections.
 func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
 
-// Check checks the pass of a request: a replica has made it for this one, and it was not used before.
+// Check returns an error unless the request's pass is from a replica, for this replica, and was not used before.
 func (f *Forwarder) Check(r *http.Request) error {
 	sealed := r.Header.Values(Header)
 	var p pass
@@ -64,12 +64,12 @@ func (f *Forwarder) Check(r *http.Request) error {
 	}
 	switch {
 	case len(sealed) > 1 || time.Now().After(time.Unix(p.Expires, 0)):
-		return errors.New("it is too old, or one of several")
-	case p.To != f.id: // an earlier process with this replica's URL
+		return errors.New("the pass is too old, or one of several")
+	case p.To != f.id: // the pass is for an earlier process with this replica's URL
 		return ErrNotHere
 	}
 	if isNew, _ := f.used.Swap(r.Context(), p.Nonce, nil, []byte("used"), 2*passTTL); !isNew {
-		return errors.New("it was used before")
+		return errors.New("the pass was used before")
 	}
 	return nil
 }
@@ -81,28 +81,29 @@ var (
 	ErrNotSent = errors.New("the other replica cannot be reached, or has closed the connection before it read the request")
 )
 
-// A body is the body of a request that expects "100 Continue": it is sent after the other replica has begun to handle the
-// request. Otherwise a request would be lost that is sent on a connection that the other replica is just closing.
+// A body is the body of a request that expects "100 Continue": it is sent only after the other replica has begun to handle
+// the request. So a request whose body was not sent can be repeated, for example if the other replica has just closed the
+// connection.
 type body struct {
 	io.ReadCloser
-	used    atomic.Bool // set by what comes first: sending the body, or giving up
-	sending bool        // used was set by sending
+	decided atomic.Bool // set when the body is first read, or when Forward gives up, whichever comes first
+	sending bool        // the body was read first
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if b.sending || b.used.CompareAndSwap(false, true) {
+	if b.sending || b.decided.CompareAndSwap(false, true) {
 		b.sending = true
 		return b.ReadCloser.Read(p)
 	}
 	return 0, ErrNotSent
 }
 
-// Forward forwards a request to the replica with the id and the URL, and its answer to the client. The request keeps its
-// headers and its query, but not its path; its body is that of GetBody, if it was read before. If Forward returns an error, it
-// has not answered. If the replica dies in the middle of a stream, or ctx ends, the client gets the event lost, unless that is
-// empty.
-func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, to, lost string) (failed error) {
-	target, err := url.Parse(to)
+// Forward forwards a request to the replica with the id and the URL, and the replica's answer to the client. The request
+// keeps its headers and its query, but not its path. If its body was read before, GetBody must return it again. If Forward
+// returns an error, the client has got no answer. If the replica dies or ctx ends in the middle of a stream, the stream ends
+// with the event lost, unless that is empty.
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, address, lost string) (failed error) {
+	target, err := url.Parse(address)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
@@ -139,7 +140,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 	}
 	r = r.Clone(ctx)
 	r.Body, r.GetBody = content, func() (io.ReadCloser, error) { return content, nil } // for another attempt of the transport
-	r.Header.Del("Connection")                                                         // ReverseProxy would remove the headers that it names, which were checked here
+	r.Header.Del("Connection")                                                         // a client could name headers in it that ReverseProxy then removes
 	proxy.ServeHTTP(&writer{w, f.write, r.ProtoMajor >= 2}, r)
 	if dial, ok := errors.AsType[*net.OpError](failed); ok && dial.Op == "dial" {
 		if errors.Is(failed, syscall.ECONNREFUSED) {
@@ -147,7 +148,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 		return ErrNotSent
 	}
-	if failed != nil && failed != ErrNotHere && content.used.CompareAndSwap(false, true) {
+	if failed != nil && failed != ErrNotHere && content.decided.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: %w", ErrNotSent, failed)
 	}
 	return failed
@@ -157,26 +158,27 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 // with the event lost.
 type stream struct {
 	io.ReadCloser
-	ctx  context.Context // of the client
+	ctx  context.Context // of the client's request
 	lost string
-	end  []byte // the last bytes that were read
+	tail []byte // the last two bytes that were read
 }
 
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if n > 0 {
-		s.end = append(s.end, p[max(0, n-2):n]...)
-		s.end = s.end[max(0, len(s.end)-2):]
+		s.tail = append(s.tail, p[max(0, n-2):n]...)
+		s.tail = s.tail[max(0, len(s.tail)-2):]
 		return n, nil
 	}
-	if err == nil || err == io.EOF || s.ctx.Err() != nil || len(s.end) > 0 && !bytes.Equal(s.end, []byte("\n\n")) {
+	inEvent := len(s.tail) > 0 && !bytes.Equal(s.tail, []byte("\n\n"))
+	if err == nil || err == io.EOF || s.ctx.Err() != nil || inEvent {
 		return 0, err
 	}
 	s.ReadCloser = struct {
 		io.Reader
 		io.Closer
 	}{strings.NewReader(s.lost), s.ReadCloser}
-	s.lost, s.end = "", nil
+	s.lost, s.tail = "", nil
 	return s.ReadCloser.Read(p)
 }
 
@@ -187,7 +189,7 @@ type writer struct {
 	http2 bool
 }
 
-// WriteHeader does not pass on what the other replica continues, as this one has the whole request.
+// WriteHeader does not send the client the other replica's "100 Continue": this replica has the whole request already.
 func (w *writer) WriteHeader(status int) {
 	if status != http.StatusContinue {
 		w.ResponseWriter.WriteHeader(status)
@@ -204,7 +206,7 @@ func (w *writer) FlushError() error {
 	rc := http.NewResponseController(w.ResponseWriter)
 	_ = rc.SetWriteDeadline(time.Now().Add(w.limit))
 	err := rc.Flush()
-	if w.http2 { // there an expired deadline resets the stream even if nothing is being written
+	if w.http2 { // over HTTP/2 an expired deadline resets the stream even if nothing is being written
 		_ = rc.SetWriteDeadline(time.Time{})
 	}
 	return err

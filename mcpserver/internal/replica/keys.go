@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// rotateAfter is how long a key is used to seal. keptKeys is how many keys can open a seal: that key and
+	// rotateAfter is how long a key is used to seal. keptKeys is how many keys can open seals: the newest and
 	// earlier ones.
 	rotateAfter = 24 * time.Hour
 	keptKeys    = 3
 
-	keysName = "keys"
+	keysName = "keys" // in the Store
 	keySize  = 32
 	idSize   = 4
 )
@@ -36,7 +36,7 @@ type key struct {
 type Keys struct {
 	store Store
 	read  *sharedRead
-	keys  atomic.Pointer[[]key] // newest first; changed during a read
+	keys  atomic.Pointer[[]key] // newest first; set by read
 }
 
 // NewKeys returns the keys in a store.
@@ -49,7 +49,7 @@ func NewKeys(store Store) *Keys {
 // errSealed does not say why a seal is invalid, because that would help only a forger.
 var errSealed = errors.New("its seal is invalid or too old")
 
-// Seal encrypts v. Open decrypts it if the purpose is the same.
+// Seal encrypts v. Open decrypts the text only for the same purpose.
 func (k *Keys) Seal(ctx context.Context, purpose string, v any) (string, error) {
 	newest, err := k.newest(ctx)
 	if err != nil {
@@ -62,17 +62,17 @@ func (k *Keys) Seal(ctx context.Context, purpose string, v any) (string, error) 
 	return base64.RawURLEncoding.EncodeToString(newest.aead().Seal(newest.ID[:idSize:idSize], nil, plain, []byte(purpose))), nil
 }
 
-// Open decrypts a value into v that a replica has sealed for the purpose.
+// Open decrypts a text that a replica has sealed for the purpose, and stores the value in v.
 func (k *Keys) Open(ctx context.Context, purpose, sealed string, v any) error {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil || len(raw) < idSize {
 		return errSealed
 	}
-	used, err := k.named(ctx, raw[:idSize])
+	sealer, err := k.byID(ctx, raw[:idSize])
 	if err != nil {
 		return err
 	}
-	plain, err := used.aead().Open(nil, nil, raw[idSize:], []byte(purpose))
+	plain, err := sealer.aead().Open(nil, nil, raw[idSize:], []byte(purpose))
 	if err != nil {
 		return errSealed
 	}
@@ -102,7 +102,7 @@ func (k *Keys) newest(ctx context.Context) (key, error) {
 	}
 }
 
-// rotate makes a new key if the last one is too old, unless another replica does so first.
+// rotate makes a new key if the newest key is too old, unless another replica makes one first.
 func (k *Keys) rotate(ctx context.Context) error {
 	old, err := k.load(ctx)
 	if err != nil {
@@ -122,13 +122,13 @@ func (k *Keys) rotate(ctx context.Context) error {
 	if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil {
 		return Unavailable(ctx, err)
 	}
-	_, err = k.load(ctx) // this key, or that of the other replica
+	_, err = k.load(ctx) // the new key, or the key that another replica has stored first
 	return err
 }
 
-// named returns the key with the id. It reads the store if the key is unknown, because another replica may have
+// byID returns the key with the id. It reads the store if the key is unknown, because another replica may have
 // made it.
-func (k *Keys) named(ctx context.Context, id []byte) (key, error) {
+func (k *Keys) byID(ctx context.Context, id []byte) (key, error) {
 	find := func() (key, error) {
 		keys := *k.keys.Load()
 		if i := slices.IndexFunc(keys, func(o key) bool { return string(o.ID) == string(id) }); i >= 0 {
@@ -145,7 +145,7 @@ func (k *Keys) named(ctx context.Context, id []byte) (key, error) {
 	return find()
 }
 
-// load reads the keys, and returns them as stored.
+// load sets k.keys to the keys in the store, and returns their stored form.
 func (k *Keys) load(ctx context.Context) ([]byte, error) {
 	raw, err := k.store.Get(ctx, keysName)
 	if err != nil {
@@ -157,8 +157,8 @@ func (k *Keys) load(ctx context.Context) ([]byte, error) {
 			return nil, fmt.Errorf("read the keys of the replicas: %w", err)
 		}
 	}
-	for _, one := range keys {
-		if len(one.Secret) != keySize || len(one.ID) != idSize {
+	for _, loaded := range keys {
+		if len(loaded.Secret) != keySize || len(loaded.ID) != idSize {
 			return nil, errors.New("the stored keys of the replicas have the format of another version; run the same version in all replicas")
 		}
 	}

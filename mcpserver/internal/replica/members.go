@@ -18,7 +18,7 @@ const (
 	beatEvery = 500 * time.Millisecond
 	deadAfter = 3 * time.Second
 
-	membersName = "replicas"
+	membersName = "replicas" // in the Store
 	membersTTL  = 24 * time.Hour
 )
 
@@ -43,10 +43,10 @@ type Members struct {
 	mu       sync.Mutex // never held during a request to the store
 	all      map[string]member
 	alive    map[string]life // of replicas that Alive was called for
-	seen     map[string]beat
+	beats    map[string]beat // of other replicas
 	draining bool
 	joined   bool
-	last     time.Time // time of the last stored heartbeat
+	lastBeat time.Time // when this replica last stored a heartbeat
 }
 
 // A beat has the count of another replica's heartbeats, and when it last grew, by this machine's clock.
@@ -63,7 +63,7 @@ type life struct {
 
 // Join adds a replica to the list. The replica stays in the list until Leave, as long as Run runs.
 func Join(ctx context.Context, id, url string, store Store, removed func()) (*Members, error) {
-	m := &Members{ID: id, store: store, url: url, removed: removed, read: newSharedRead(), alive: map[string]life{}, seen: map[string]beat{}}
+	m := &Members{ID: id, store: store, url: url, removed: removed, read: newSharedRead(), alive: map[string]life{}, beats: map[string]beat{}}
 	return m, m.Beat(ctx)
 }
 
@@ -91,8 +91,7 @@ func (m *Members) Leave(ctx context.Context) error {
 	})
 }
 
-// Beat stores a heartbeat and reads the list. It removes the replicas in dead, and those
-// without a recent heartbeat.
+// Beat stores a heartbeat and reads the list. It removes the replicas in dead, and replicas without a recent heartbeat.
 func (m *Members) Beat(ctx context.Context, dead ...string) error {
 	removed := false
 	err := m.change(ctx, func(all map[string]member) {
@@ -113,13 +112,14 @@ func (m *Members) Beat(ctx context.Context, dead ...string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.joined, m.last = true, time.Now()
-	maps.DeleteFunc(m.seen, func(id string, _ beat) bool { _, ok := m.all[id]; return !ok })
+	m.joined, m.lastBeat = true, time.Now()
+	maps.DeleteFunc(m.beats, func(id string, _ beat) bool { _, ok := m.all[id]; return !ok })
 	maps.DeleteFunc(m.alive, func(id string, _ life) bool { _, ok := m.all[id]; return !ok })
 	return nil
 }
 
-// change changes the list in the store, and reads it. It calls do with m.mu held.
+// change changes the list in the store with do, and sets m.all to the result. It calls do with m.mu held, again if another
+// replica has changed the list at the same time.
 func (m *Members) change(ctx context.Context, do func(all map[string]member)) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -151,8 +151,8 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 		if ok {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			for id, o := range m.all { // one that was drained closes its connections when it has answered
-				if _, found := all[id]; !found && !o.Draining && m.alive[id].end != nil {
+			for id, o := range m.all { // a drained replica has left by itself, and still sends its answers
+				if _, listed := all[id]; !listed && !o.Draining && m.alive[id].end != nil {
 					m.alive[id].end()
 				}
 			}
@@ -166,10 +166,10 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 
 // silent reports whether the count of a replica has not grown for deadAfter. The caller holds m.mu.
 func (m *Members) silent(id string, count int64) bool {
-	if known, ok := m.seen[id]; ok && known.count == count {
-		return time.Since(known.at) > deadAfter
+	if last, ok := m.beats[id]; ok && last.count == count {
+		return time.Since(last.at) > deadAfter
 	}
-	m.seen[id] = beat{count, time.Now()}
+	m.beats[id] = beat{count, time.Now()}
 	return false
 }
 
@@ -199,19 +199,19 @@ func (m *Members) Count() int {
 func (m *Members) Current() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Since(m.last) < deadAfter
+	return time.Since(m.lastBeat) < deadAfter
 }
 
 // URL returns the URL of a replica; it is empty if the replica is dead.
 func (m *Members) URL(ctx context.Context, id string) (string, error) {
 	m.mu.Lock()
-	known, ok := m.all[id]
+	found, ok := m.all[id]
 	m.mu.Unlock()
 	if ok {
-		return known.URL, nil
+		return found.URL, nil
 	}
-	err := m.read.do(ctx, func(ctx context.Context) error { return m.change(ctx, func(map[string]member) {}) }) // the replica may be new
-	if err != nil {
+	// Read the list, because the replica may be new.
+	if err := m.read.do(ctx, func(ctx context.Context) error { return m.change(ctx, func(map[string]member) {}) }); err != nil {
 		return "", Unavailable(ctx, err)
 	}
 	m.mu.Lock()
@@ -234,14 +234,14 @@ func (m *Members) Alive(id string) context.Context {
 	return l.ctx
 }
 
-// Other returns another replica that is not draining; empty if there is none.
-func (m *Members) Other() (id string) {
+// Other returns the id and the URL of another replica that is not draining. They are empty if there is none.
+func (m *Members) Other() (id, url string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, other := range slices.Sorted(maps.Keys(m.all)) {
-		if other != m.ID && !m.all[other].Draining {
-			id = other
+	for other, o := range m.all {
+		if other != m.ID && !o.Draining && other > id {
+			id, url = other, o.URL
 		}
 	}
-	return id
+	return id, url
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// divideEvery is how often unused parts are given back. growEvery is the shortest interval between requests for
-	// a larger part, which clients can cause.
+	// a larger part: clients can cause such requests, and each one reads the store.
 	divideEvery = time.Second
 	growEvery   = 20 * time.Millisecond
 
@@ -30,41 +30,41 @@ type Limit struct {
 	Budget *wire.Budget
 }
 
-// Quotas divides limits among the replicas. The store has the parts that the replicas have of a limit: together they
-// are never larger than the limit, so no replica needs to ask the others. A replica requests a part when it needs one, and
-// gives back what it does not use.
+// Quotas divides limits among the replicas. The store has each replica's part of a limit. Together the parts are never
+// larger than the limit, so no replica needs to ask the others. A replica requests a part when it needs one, and gives back
+// what it does not use.
 type Quotas struct {
 	store   Store
 	members *Members
 
 	mu   sync.Mutex
-	held map[*quota]bool // of which this replica has a part
+	held map[*quota]bool // the quotas of which this replica has a part
 }
 
-// NewQuotas returns the Quotas of the replica that members has as its own.
+// NewQuotas returns the Quotas of the replica members.ID.
 func NewQuotas(store Store, members *Members) *Quotas {
 	return &Quotas{store: store, members: members, held: map[*quota]bool{}}
 }
 
-// A quota is some limits whose parts are in one value of the store.
+// A quota is several limits whose parts are in one value of the store.
 type quota struct {
 	*Quotas
 	key    string
 	limits []Limit
-	keep   bool // a part is kept although it is not used
+	keep   bool // this replica keeps a part that it does not use
 
-	wanted atomic.Bool // a part was used up since the last change
+	needsMore atomic.Bool // a part was used up since the last change
 
-	mu    sync.Mutex // held during an attempt to change the parts
-	last  time.Time  // time of the last change
-	grown time.Time  // when a larger part was last requested, unless it was given back since then
+	mu       sync.Mutex // held during an attempt to change the parts
+	changed  time.Time  // when the parts were last stored
+	lastGrow time.Time  // when grow last requested a larger part; zero after a change without such a request
 }
 
 // parts are the parts of the replicas, by the replica's id and the name of the limit.
 type parts map[string]map[string]int64
 
-// Add divides the limits, which belong together, from now on. With keep this replica has a part even if it does not use it,
-// and so can begin without the store.
+// Add divides limits from now on; the store has their parts in one value. With keep this replica has a part even if it does
+// not use it, so that its first requests need not wait for the store. Without keep Add does not use the store and cannot fail.
 func (q *Quotas) Add(ctx context.Context, key string, keep bool, limits ...Limit) error {
 	o := q.add(key, keep, limits)
 	if !keep {
@@ -82,7 +82,7 @@ func (q *Quotas) add(key string, keep bool, limits []Limit) *quota {
 	return o
 }
 
-// Run gives back what is not used, until ctx ends.
+// Run gives back unused parts, until ctx ends.
 func (q *Quotas) Run(ctx context.Context) {
 	tick := time.NewTicker(divideEvery)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func (q *Quotas) Run(ctx context.Context) {
 			for _, o := range q.all() {
 				if err := o.refresh(ctx); err != nil && ctx.Err() == nil {
 					slog.WarnContext(ctx, "this replica cannot change its part of a limit", "err", err)
-					break // and not once for each
+					break // the other quotas would fail, too
 				}
 			}
 		case <-ctx.Done():
@@ -101,13 +101,13 @@ func (q *Quotas) Run(ctx context.Context) {
 	}
 }
 
-// Reset forgets this replica's parts, which others have taken after they had removed it.
+// Reset forgets this replica's parts. Other replicas have taken them after they had removed this replica.
 func (q *Quotas) Reset() {
 	for _, o := range q.all() {
 		for _, l := range o.limits {
 			l.Budget.Max.Store(0)
 		}
-		o.wanted.Store(true)
+		o.needsMore.Store(true)
 	}
 }
 
@@ -122,11 +122,11 @@ func (q *Quotas) all() (all []*quota) {
 
 // grow is [wire.Budget.More].
 func (o *quota) grow(ctx context.Context) {
-	o.wanted.Store(true)
+	o.needsMore.Store(true)
 	o.mu.Lock()
-	due := time.Since(o.grown) > growEvery
+	due := time.Since(o.lastGrow) > growEvery
 	if due {
-		o.grown = time.Now()
+		o.lastGrow = time.Now()
 	}
 	o.mu.Unlock()
 	if due {
@@ -136,12 +136,12 @@ func (o *quota) grow(ctx context.Context) {
 
 // refresh changes the parts if that may make a difference.
 func (o *quota) refresh(ctx context.Context) error {
-	due := o.keep || o.wanted.Load()
+	due := o.keep || o.needsMore.Load() // a kept part depends on the number of replicas
 	for _, l := range o.limits {
 		due = due || l.Budget.Used() != l.Budget.Max.Load()
 	}
 	o.mu.Lock()
-	due = due || time.Since(o.last) > quotaTTL/4
+	due = due || time.Since(o.changed) > quotaTTL/4 // before the value expires
 	o.mu.Unlock()
 	if !due {
 		return nil
@@ -153,9 +153,9 @@ func (o *quota) refresh(ctx context.Context) error {
 func (o *quota) divide(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	more := o.wanted.Swap(false)
+	more := o.needsMore.Swap(false)
 	if !more {
-		o.grown = time.Time{}
+		o.lastGrow = time.Time{}
 	}
 	for range maxTries {
 		raw, err := o.store.Get(ctx, o.key)
@@ -177,7 +177,8 @@ func (o *quota) divide(ctx context.Context) error {
 	return fmt.Errorf("a part of a limit could not be changed in %d attempts, because other replicas changed theirs at the same time", maxTries)
 }
 
-// change stores what divide has computed from raw. It reports whether raw was still current. The caller holds o.mu.
+// change computes this replica's parts from all, which is raw decoded, and stores them. With more they are larger than
+// what is used. It returns false if another replica has replaced raw at the same time. The caller holds o.mu.
 func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (bool, error) {
 	id := o.members.ID
 	for other := range maps.Clone(all) {
@@ -203,19 +204,19 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (b
 		}
 	}
 	ok, err := true, error(nil)
-	if !bytes.Equal(raw, changed) || time.Since(o.last) > quotaTTL/4 {
+	if !bytes.Equal(raw, changed) || time.Since(o.changed) > quotaTTL/4 {
 		ok, err = o.store.Swap(ctx, o.key, raw, changed, quotaTTL)
 	}
-	for i, l := range o.limits { // shares may have lowered it
+	for i, l := range o.limits {
 		switch {
 		case ok:
 			l.Budget.Max.Store(own[l.Name])
-		case err == nil: // after an error it is not known whether the parts were stored
+		case err == nil: // shares may have lowered Max; after an error it stays, because the lower part may have been stored
 			l.Budget.Max.Store(before[i])
 		}
 	}
 	if ok {
-		o.last = time.Now()
+		o.changed = time.Now()
 		o.Quotas.mu.Lock()
 		defer o.Quotas.mu.Unlock()
 		if o.held[o] = true; len(own) == 0 {
@@ -226,8 +227,8 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (b
 }
 
 // shares returns this replica's parts: what it uses and, if it needs more or keeps a part, a share of what no replica has. One
-// share is left over, so that a new replica need not wait until the others give theirs back. A part that gets smaller is
-// lowered before it is stored, so that it is not used while another replica takes it.
+// share is left over, so that a new replica need not wait until the others give theirs back. shares lowers the Max of a
+// part that gets smaller before the part is stored, so that it is not used while another replica takes it.
 func (o *quota) shares(all parts, more bool) map[string]int64 {
 	own := map[string]int64{}
 	for _, l := range o.limits {
@@ -237,21 +238,17 @@ func (o *quota) shares(all parts, more bool) map[string]int64 {
 				left -= part[l.Name]
 			}
 		}
-		part := func() int64 {
-			used := l.Budget.Used()
-			share := max(0, left-used) / int64(o.members.Count()+1)
-			if more {
-				share = max(1, share)
-			}
-			if !more && !o.keep {
-				share = 0
-			}
-			return max(0, min(left, used+share))
+		used, share := l.Budget.Used(), int64(0)
+		if more || o.keep {
+			share = max(0, left-used) / int64(o.members.Count()+1)
 		}
-		n := part()
+		if more {
+			share = max(1, share)
+		}
+		n := max(0, min(left, used+share))
 		if n < l.Budget.Max.Load() {
 			l.Budget.Max.Store(n)
-			n = max(n, min(left, l.Budget.Used())) // what was taken before that
+			n = max(n, min(left, l.Budget.Used())) // requests may have begun before Max was lowered
 		}
 		if n > 0 {
 			own[l.Name] = n

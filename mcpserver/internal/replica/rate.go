@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// A Rate limits how often something may happen, on all replicas together: a bucket of tokens in the store, which holds Max
-// tokens and is filled evenly in the time Every. A replica takes several tokens at once for its own, local bucket.
+// A Rate limits how often something may happen, on all replicas together: a bucket of tokens in the store, which holds max
+// tokens and is filled evenly in the time every. To use the store less often, a replica takes several tokens at once.
 type Rate struct {
 	store Store
 	key   string
 	max   int64
 	every time.Duration
 
-	mu    sync.Mutex
-	local int64     // tokens that this replica has taken
-	empty time.Time // until when the common bucket is empty
+	mu         sync.Mutex
+	local      int64     // tokens that this replica has taken from the bucket and not used
+	emptyUntil time.Time // when the bucket has a token again
 }
 
-// A bucket is the stored part of a Rate. If there is none, it is full.
+// A bucket is the stored part of a Rate. A bucket that is not stored is full.
 type bucket struct {
 	Tokens float64 `json:"tokens"`
-	At     int64   `json:"at"` // Unix microseconds, of the latest clock of all replicas
+	At     int64   `json:"at"` // when Tokens was right, in Unix microseconds of the replica whose clock is ahead
 }
 
 // NewRate returns a rate with a key in the store.
@@ -33,7 +33,7 @@ func NewRate(store Store, key string, max int, every time.Duration) *Rate {
 	return &Rate{store: store, key: "rate/" + key, max: int64(max), every: every}
 }
 
-// Batch returns how many tokens a replica takes at once: of max.
+// Batch returns how many tokens a replica takes at once from a bucket that holds max tokens: a tenth, rounded up.
 func Batch(max int) int { return (max + 9) / 10 }
 
 // Take takes a token. If there is none, it returns how long it takes until there is one, without waiting.
@@ -45,7 +45,7 @@ func (r *Rate) Take(ctx context.Context) (wait time.Duration, err error) {
 			r.local--
 			return 0, nil
 		}
-		if wait := time.Until(r.empty); wait > 0 {
+		if wait := time.Until(r.emptyUntil); wait > 0 {
 			return wait, nil
 		}
 		changed, err := r.fetch(ctx)
@@ -59,8 +59,8 @@ func (r *Rate) Take(ctx context.Context) (wait time.Duration, err error) {
 	return 0, errors.New("the bucket of a rate could not be changed, because other replicas changed it at the same time; try again")
 }
 
-// fetch takes tokens from the common bucket, or sets r.empty. It returns false if another replica has changed the bucket. The
-// caller holds r.mu.
+// fetch takes tokens from the stored bucket, or sets r.emptyUntil. It returns false if another replica has changed the
+// bucket at the same time. The caller holds r.mu.
 func (r *Rate) fetch(ctx context.Context) (bool, error) {
 	raw, err := r.store.Get(ctx, r.key)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Rate) fetch(ctx context.Context) (bool, error) {
 	}
 	if b.Tokens < 1 {
 		wait := time.Duration((1 - b.Tokens) * float64(r.every) / float64(r.max)).Truncate(time.Microsecond)
-		r.empty = now.Add(wait + time.Microsecond)
+		r.emptyUntil = now.Add(wait + time.Microsecond) // not earlier because of the rounding
 		return true, nil
 	}
 	n := min(int64(b.Tokens), int64(Batch(int(r.max))))

@@ -110,7 +110,7 @@ func testQuotas(t *testing.T, rt *rapid.T, keep bool) {
 	}
 	take := func(o one) bool {
 		if !o.budget.Take(1) {
-			o.quota.wanted.Store(true) // as grow does
+			o.quota.needsMore.Store(true) // as grow does
 			divide(o)
 			return o.budget.Take(1)
 		}
@@ -263,13 +263,14 @@ func TestDeath(t *testing.T) {
 			t.Errorf("a replica that was found dead is alive: %v", err)
 		}
 		c := join("c")
-		if got := c.Other(); got != "b" {
-			t.Errorf("the other of c is %q", got)
+		if id, url := c.Other(); id != "b" || url == "" {
+			t.Errorf("the other of c is %q at %q", id, url)
 		}
 		if err := b.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Beat(t.Context()); err != nil || c.Other() != "" {
+		err := c.Beat(t.Context())
+		if id, url := c.Other(); err != nil || id != "" || url != "" {
 			t.Errorf("a replica that is drained would get sessions: %v", err)
 		}
 	})
@@ -504,7 +505,7 @@ func TestUnknown(t *testing.T) {
 
 // TestUnlocked checks that nothing is locked between two attempts to change a value, so that only one call is delayed.
 func TestUnlocked(t *testing.T) {
-	m := &Members{ID: "a", store: new(refusing), seen: map[string]beat{}}
+	m := &Members{ID: "a", store: new(refusing), beats: map[string]beat{}}
 	q := NewQuotas(m.store, m).add("anna", true, []Limit{{"calls", 4, new(wire.Budget)}})
 	r := NewRate(m.store, "x", 5, time.Minute)
 	for name, row := range map[string]struct {

@@ -46,30 +46,31 @@ func Unavailable(ctx context.Context, err error) error {
 // maxTries is how often a replica tries to change a value that other replicas change at the same time.
 const maxTries = 50
 
-// pause waits before the next attempt to change a value. It unlocks mu meanwhile, so that only one caller is delayed.
+// pause waits before the next attempt to change a value, with mu unlocked, so that other callers can try meanwhile.
 func pause(mu *sync.Mutex) {
 	mu.Unlock()
 	time.Sleep(rand.N(5 * time.Millisecond))
 	mu.Lock()
 }
 
-// A sharedRead is a read of the store that clients can cause by names that do not exist. Calls at the same time share one.
+// A sharedRead joins the reads of the store that clients can cause by sending made-up names: calls that wait at the same
+// time share one read.
 type sharedRead struct {
 	busy  chan struct{} // buffers one element during a read
 	begun atomic.Int64  // how many reads have begun
-	err   error         // of the last one
+	err   error         // of the last read
 }
 
 func newSharedRead() *sharedRead { return &sharedRead{busy: make(chan struct{}, 1)} }
 
-// do reads, or waits for the end of a read that another call begins after this one. It returns the error of the read.
+// do calls read, unless another call has begun a read while this call waited. It returns the error of that read.
 func (s *sharedRead) do(ctx context.Context, read func(context.Context) error) error {
 	begun := s.begun.Load()
 	s.busy <- struct{}{}
 	defer func() { <-s.busy }()
 	if s.begun.Load() == begun {
 		s.begun.Add(1)
-		s.err = read(context.WithoutCancel(ctx)) // the others need it, too
+		s.err = read(context.WithoutCancel(ctx)) // other calls use the result, too
 	}
 	return s.err
 }
@@ -78,7 +79,7 @@ func (s *sharedRead) do(ctx context.Context, read func(context.Context) error) e
 type Memory struct {
 	mu     sync.Mutex
 	values map[string]entry
-	sweep  time.Time // when expired values are next removed
+	sweep  time.Time // the next Swap after this time removes expired values
 }
 
 type entry struct {
