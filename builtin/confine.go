@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,19 +29,19 @@ func (l *Local) Confines(p permission.Profile) error {
 }
 
 // specFor returns how the command is confined, and whether it is.
-func (l *Local) specFor(c Command) (s sandbox.Spec, confined bool, err error) {
+func (l *Local) specFor(ctx context.Context, c Command) (s sandbox.Spec, confined bool, err error) {
 	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false, nil
 	}
-	if s, err = l.Spec(cmp.Or(l.Sandbox.Profile, c.Profile)); err != nil {
+	if s, err = l.spec(ctx, cmp.Or(l.Sandbox.Profile, c.Profile)); err != nil {
 		return s, true, err
 	}
 	s.Network = s.Network || c.Network
-	except, err := covered(c.Except, s.Write)
+	except, err := covered(ctx, c.Except, s.Write)
 	if err != nil {
 		return s, true, err
 	}
-	keep, err := covered(c.Keep, s.Write)
+	keep, err := covered(ctx, c.Keep, s.Write)
 	s.Hide = append(s.Hide, except...)
 	s.Protect = append(s.Protect, keep...)
 	return s, true, err
@@ -49,6 +50,10 @@ func (l *Local) specFor(c Command) (s sandbox.Spec, confined bool, err error) {
 // Spec returns how a command of the profile read or work is confined. It has the protected and hidden files that exist
 // in Dirs now, and fails if there are too many directories to search.
 func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
+	return l.spec(context.Background(), p)
+}
+
+func (l *Local) spec(ctx context.Context, p permission.Profile) (sandbox.Spec, error) {
 	s := l.Sandbox
 	s.Profile = p
 	s.Write = slices.Clone(s.Write)
@@ -58,7 +63,7 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 			s.Write = append(s.Write, mainRepository(dir)...)
 		}
 	}
-	kept, secret, err := l.found.under(s.Write)
+	kept, secret, err := l.found.under(ctx, s.Write)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
@@ -139,11 +144,6 @@ type finder struct {
 	mu   sync.Mutex
 	seen map[string]*listing
 	left int // directories that the current search may still look at
-
-	// until is when the current search stops reading directories, if not zero, and late whether it did. The next search
-	// continues, as it reads only the directories that are not in seen.
-	until time.Time
-	late  bool
 }
 
 // maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
@@ -167,14 +167,17 @@ type listing struct {
 const settled = 100 * time.Millisecond
 
 // under returns the absolute paths of protected and secret files below dirs. It does not search in
-// node_modules, nor in a directory that is protected or secret as a whole.
-func (f *finder) under(dirs []string) (kept, secret []string, err error) {
+// node_modules, nor in a directory that is protected or secret as a whole. If the search is stopped the next one
+// continues it, as it reads only the directories that are not in seen.
+func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxSearch, fmt.Errorf("took more than %s; try again, or use a smaller working directory", maxSearch))
+	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left, f.until, f.late = maxDirs, time.Now().Add(maxSearch), false
+	f.left = maxDirs
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
@@ -183,13 +186,13 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 		if real == "/" {
 			return nil, nil, errors.New("a command cannot be confined to the working directory /, the whole machine; use a smaller one")
 		}
-		f.walk(real, "", &kept, &secret)
+		f.walk(ctx, real, "", &kept, &secret)
 		if f.left < 0 {
 			clear(f.seen)
 			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
 		}
-		if f.late {
-			return nil, nil, fmt.Errorf("the search of %s for protected and secret files, before each command, took more than %s; try again, or use a smaller working directory", dir, maxSearch)
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("the search of %s for protected and secret files, before each command: %w", dir, context.Cause(ctx))
 		}
 		for _, name := range pathrule.ProtectedNames() {
 			// Missing ones are listed too, so that their creation is noticed afterwards.
@@ -214,7 +217,7 @@ func (f *finder) neighbours(dirs []string) []string {
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left, f.until, f.late = maxNeighbours, time.Time{}, false
+	f.left = maxNeighbours
 	var out []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
@@ -222,7 +225,7 @@ func (f *finder) neighbours(dirs []string) []string {
 			continue
 		}
 		parent := filepath.Dir(real)
-		l := f.list(parent, "")
+		l := f.list(context.Background(), parent, "")
 		if l == nil {
 			continue
 		}
@@ -231,7 +234,7 @@ func (f *finder) neighbours(dirs []string) []string {
 		}
 		for _, name := range l.dirs {
 			other := filepath.Join(parent, name)
-			if next := f.list(other, ""); next != nil && other != real {
+			if next := f.list(context.Background(), other, ""); next != nil && other != real {
 				for _, s := range next.secret {
 					out = append(out, filepath.Join(other, s))
 				}
@@ -243,9 +246,9 @@ func (f *finder) neighbours(dirs []string) []string {
 }
 
 // walk adds the protected and secret files in the directory rel of root, and below it.
-func (f *finder) walk(root, rel string, kept, secret *[]string) {
+func (f *finder) walk(ctx context.Context, root, rel string, kept, secret *[]string) {
 	dir := filepath.Join(root, rel)
-	l := f.list(dir, rel)
+	l := f.list(ctx, dir, rel)
 	if l == nil {
 		return
 	}
@@ -260,12 +263,13 @@ func (f *finder) walk(root, rel string, kept, secret *[]string) {
 		*secret = append(*secret, filepath.Join(dir, name))
 	}
 	for _, name := range l.dirs {
-		f.walk(root, path.Join(rel, name), kept, secret)
+		f.walk(ctx, root, path.Join(rel, name), kept, secret)
 	}
 }
 
-// list returns the content of a directory, or nil if it is none or the search has reached a limit.
-func (f *finder) list(dir, rel string) *listing {
+// list returns the content of a directory, or nil if dir is not a directory, the search has reached its limit, or ctx
+// has ended and the content is not known.
+func (f *finder) list(ctx context.Context, dir, rel string) *listing {
 	if f.left--; f.left < 0 {
 		return nil
 	}
@@ -278,10 +282,10 @@ func (f *finder) list(dir, rel string) *listing {
 	if l := f.seen[dir]; l != nil && l.changed.Equal(changed) && l.read.Sub(l.changed) > settled {
 		return l
 	}
-	l := &listing{changed: changed, read: time.Now()}
-	if f.late = f.late || !f.until.IsZero() && l.read.After(f.until); f.late {
+	if ctx.Err() != nil {
 		return nil
 	}
+	l := &listing{changed: changed, read: time.Now()}
 	entries, err := os.ReadDir(dir)
 	l.closed = err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 // covered returns the paths that the globs cover: globs without a wildcard as they are, and the matching files
 // below dirs or below a glob's fixed directory. A glob that begins above dirs, such as "/**/*.pem", is searched for
 // only in dirs, since searching the whole machine would take too long.
-func covered(globs, dirs []string) ([]string, error) {
+func covered(ctx context.Context, globs, dirs []string) ([]string, error) {
 	var out, wild, tops []string
 	for _, g := range globs {
 		name, whole := pathrule.Fixed(g)
@@ -31,7 +32,10 @@ func covered(globs, dirs []string) ([]string, error) {
 	left := maxDirs
 	for _, top := range slices.Concat(dirs, tops) {
 		if real, err := filepath.EvalSymlinks(top); err == nil {
-			out = append(out, coveredBelow(real, wild, &left)...)
+			out = append(out, coveredBelow(ctx, real, wild, &left)...)
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 		if left < 0 {
 			return nil, fmt.Errorf("%s has more than %d directories, too many to search before each command for what the deny rule for %s covers; use a rule for a smaller directory", top, maxDirs, wild[0])
@@ -42,13 +46,13 @@ func covered(globs, dirs []string) ([]string, error) {
 
 // coveredBelow returns what the globs cover below the directory top, whose links are resolved. A directory that
 // cannot be listed is covered as a whole. It lists at most left directories, and subtracts their number from left.
-func coveredBelow(top string, globs []string, left *int) (out []string) {
+func coveredBelow(ctx context.Context, top string, globs []string, left *int) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			*left--
 		}
 		switch {
-		case *left < 0:
+		case *left < 0 || ctx.Err() != nil:
 			return fs.SkipAll
 		case err != nil:
 			out = append(out, name)

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -182,12 +183,27 @@ func TestSearchTakesLong(t *testing.T) {
 		return err
 	}
 	maxSearch = 0
-	if err := run(); err == nil || !strings.Contains(err.Error(), "took more than 0s; try again, or use a smaller working directory") {
+	if err := run(); err == nil || !strings.Contains(err.Error(), "before each command: took more than 0s; try again, or use a smaller working directory") {
 		t.Error(err)
 	}
 	maxSearch = old
 	if err := run(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSearchIsCancelled checks that the searches for secret files, and for what a deny rule covers, end with the call.
+func TestSearchIsCancelled(t *testing.T) {
+	stopped := errors.New("the user stopped the call")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	dir := t.TempDir()
+	place(t, filepath.Join(dir, "a/x"))
+	if _, _, err := (&Local{Dirs: []string{dir}}).specFor(ctx, Command{Profile: permission.ProfileWork}); !errors.Is(err, stopped) {
+		t.Errorf("secret files: %v", err)
+	}
+	if found, err := covered(ctx, []string{dir + "/**/x"}, []string{dir}); !errors.Is(err, stopped) {
+		t.Errorf("a deny rule: found %q, %v", found, err)
 	}
 }
 

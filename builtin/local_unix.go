@@ -45,7 +45,7 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	// Use a file, not a writer: with a writer, Wait would wait for every process that has the pipe open.
 	cmd.Stdout, cmd.Stderr = w, w
 	out := c.Output
-	spec, confined, err := l.specFor(c)
+	spec, confined, err := l.specFor(ctx, c)
 	if err != nil {
 		w.Close()
 		return Exit{}, err

@@ -55,7 +55,7 @@ func TestClosedDirectory(t *testing.T) {
 	}
 	l.changed, l.read = lastChange(info), lastChange(info).Add(2*settled)
 	f.seen[dir] = l
-	if _, secret, err := f.under([]string{dir}); err != nil || len(secret) != 1 || secret[0] != dir {
+	if _, secret, err := f.under(t.Context(), []string{dir}); err != nil || len(secret) != 1 || secret[0] != dir {
 		t.Errorf("%q, want the directory as a whole", secret)
 	}
 }
