@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // An openGroup describes an open group to the model.
@@ -206,9 +208,9 @@ func firstLine(s string) string {
 	if len(s) <= limit {
 		return s
 	}
-	cut := strings.LastIndexByte(s[:limit], ' ')
-	if cut <= 0 {
-		cut = limit
+	end := strings.LastIndexByte(s[:limit], ' ')
+	if end <= 0 {
+		end = limit
 	}
-	return strings.ToValidUTF8(s[:cut], "") + " …"
+	return visible.Cut(s, end, " …")
 }

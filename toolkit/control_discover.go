@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -352,11 +353,7 @@ func reasonText(err error) string {
 			lines = append(lines, line)
 		}
 	}
-	s := strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "") + " …"
-	}
-	return s
+	return visible.Cut(strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": "), limit, " …")
 }
 
 func callArguments(input json.RawMessage) (name string, args json.RawMessage, err error) {

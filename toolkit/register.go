@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A registrar fills a catalogue with tools, with state that is needed only for that.
+// A registrar fills a catalogue with tools. Its fields are needed only while it does.
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
@@ -34,7 +34,7 @@ func (r *registrar) readSettings() error {
 	return nil
 }
 
-// reserve collects the names of control tools.
+// reserve collects the names of control tools. A name in Config.Hidden stays free for other tools.
 func (r *registrar) reserve(tk *Toolkit) error {
 	reserved := map[string]bool{}
 	if len(r.groups) > 0 && r.control.Tools != nil {
@@ -124,8 +124,8 @@ func (r *registrar) addListed(g *group, src *source) {
 	}
 }
 
-// add registers a tool from a listing, or from the host if from is nil. A tool from a
-// source never replaces another, whatever the preset.
+// add registers a tool from a listing, or from the host if from is nil. A tool from a source never replaces another
+// tool, whatever the preset.
 func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if t == nil {
 		return fmt.Errorf("%s: a tool is nil; remove it, or check the error of the function that made it", r.groupTitle(g.index))
@@ -253,7 +253,7 @@ func (r *registrar) put(e *entry, p place, g *group) {
 	r.setPlace(e, p)
 }
 
-// setPlace sets the place of e, sharing the one that was set last if they are equal.
+// setPlace sets the place of e. Consecutive entries with equal places share one value.
 func (r *registrar) setPlace(e *entry, p place) {
 	if r.last == nil || !p.equal(r.last) {
 		shared := p // p itself stays on the stack

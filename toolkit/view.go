@@ -65,7 +65,7 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 }
 
 // loaded returns the catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
-// version. If the configuration changes while lists are fetched it starts again, since other lists may be needed.
+// version. If the configuration changes while lists are fetched, loaded starts again: other lists may be needed.
 func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *scopeState, uint64, error) {
 	c := tk.current.Load()
 	for {
@@ -138,8 +138,8 @@ func (v *View) Advance(names ...string) {
 	v.tk.notify(watch(nil))
 }
 
-// phaseAfter returns the phase that a successful call of the tool moves to; empty
-// if it stays or the tool cannot be called.
+// phaseAfter returns the phase to which a successful call of the tool moves the scope; empty if the phase stays or the
+// tool cannot be called.
 func (c *catalogue) phaseAfter(name string, r *scopeState) string {
 	if len(r.predicates) != len(c.predicates) {
 		c.evalPredicates(r)
@@ -206,7 +206,7 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *scop
 	return b, nil
 }
 
-// show returns the list of a state, and a function that returns its digest.
+// show returns the list of tools in a state, and a function that returns the list's digest.
 func (tk *Toolkit) show(c *catalogue, s *Scope, r *scopeState) ([]tool.Info, func() string) {
 	head, entries := tk.controlInfos(c, s, r), c.list(r)
 	infos := make([]tool.Info, 0, len(head)+len(entries))
