@@ -158,7 +158,7 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 	f.mu.Lock()
 	after := f.seq
 	f.mu.Unlock()
-	woke := time.Now()
+	woke, decode := time.Now(), decodeStored
 	for raw, err := range w.Watch(ctx, id, after) {
 		if err != nil {
 			return err
@@ -178,10 +178,15 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		f.seq = raw.Seq
 		f.announce()
 		f.mu.Unlock()
-		// While a run works, its events are read in batches, since waking this process for each would cost more than to read it.
-		if now := time.Now(); now.Sub(woke) > quiet && now.Sub(ev.Head().Time) < listEvery {
-			pause(ctx, 2*rowsEvery)
-			woke = time.Now()
+		// While a run works, its events are read in batches, since waking this process for each would cost more than to read
+		// it. If the run is in this process, its events are decoded already.
+		now := time.Now()
+		if decode = decodeStored; now.Sub(ev.Head().Time) < listEvery {
+			decode = session.Event.Decode
+			if now.Sub(woke) > quiet {
+				pause(ctx, 2*rowsEvery)
+				woke = time.Now()
+			}
 		}
 	}
 	return nil
@@ -190,8 +195,8 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 // toolResult matches the beginning of a tool_result as package event encodes it.
 var toolResult = regexp.MustCompile(`^{"seq":[0-9]+,"type":"tool_result",`)
 
-// decode is raw.Decode, but leaves out the Result of a tool, most of a long session. The timeline needs only its Text.
-func decode(raw session.Event) (event.Event, error) {
+// decodeStored is raw.Decode, but leaves out the Result of a tool, most of a long session. The timeline needs only its Text.
+func decodeStored(raw session.Event) (event.Event, error) {
 	if !toolResult.Match(raw.Data) {
 		return raw.Decode()
 	}
