@@ -56,13 +56,15 @@ func encode(kind string, data any) []byte {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, text)
 }
 
-func (b *hub) send(kind string, data any) {
+// send sends an event to all pages, and returns their number.
+func (b *hub) send(kind string, data any) int {
 	ev := encode(kind, data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p := range b.pages {
 		p.write(ev)
 	}
+	return len(b.pages)
 }
 
 func (p *page) write(ev []byte) {
@@ -75,9 +77,10 @@ func (p *page) write(ev []byte) {
 	_ = out.SetWriteDeadline(time.Time{})
 }
 
-// How often the list, a session and its rows are checked for changes while pages show them. The more rows have changed, the
-// later the next ones are sent, as no one reads many at a time. While rows change, the rest of a session is checked less often:
-// it changes little, and reading it would cost more than a step.
+// How often the list, a session and its rows are checked for changes while pages show them. The more rows have changed and
+// the more pages show them, the later the next ones are sent: no one reads many at a time, and writing to a page costs more than
+// to make its rows. While rows change, the rest of a session is checked less often: it changes little, and reading it would cost
+// more than a step.
 const (
 	listEvery = time.Second
 	rowsEvery = 250 * time.Millisecond // up to listEvery
@@ -124,8 +127,8 @@ func (h *Handler) runSession(ctx context.Context, f *feed, id string) {
 		every := listEvery
 		wait = rowsEvery
 		if u, changed := f.update(); changed {
-			f.hub.send("rows", u)
-			wait = min(max(rowsEvery, time.Duration(len(u.Rows))*rowsEvery/10), listEvery)
+			pages := f.hub.send("rows", u)
+			wait = min(max(rowsEvery, time.Duration(len(u.Rows))*rowsEvery/10, time.Duration(pages)*listEvery/10), listEvery)
 			if busy {
 				every = busyEvery
 			}
