@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/visible"
@@ -57,9 +58,17 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	case *message.Text:
 		b.Text = visible.Result(b.Text)
 	case *message.Data:
-		b.Name = visible.Text(b.Name)
+		hideNothing(b)
 	}
 	return b
+}
+
+// hideNothing removes characters that people do not see from a file. The model gets a text file as text.
+func hideNothing(d *message.Data) {
+	d.Name, d.MediaType = visible.Text(d.Name), visible.Text(d.MediaType)
+	if text := string(d.Bytes); utf8.ValidString(text) && visible.Result(text) != text {
+		d.Bytes = []byte(visible.Result(text))
+	}
 }
 
 // metadata returns the server's metadata, with the content that the blocks do not represent completely under

@@ -20,6 +20,7 @@ func TestServerEndsAtOnce(t *testing.T) {
 		{[]string{"-c", "kill -9 $$"}, []string{`MCP server "demo"`, `"sh"`, "signal: killed"}},
 		{[]string{"-c", "echo hello; echo usage >&2; exit 2"}, []string{`MCP server "demo"`, `"sh"`, "exit status 2", "usage"}},
 		{[]string{"-c", "read line; echo late >&2; exit 4"}, []string{`MCP server "demo"`, `"sh"`, "exit status 4", "late"}},
+		{[]string{"-c", "echo 'hid\U000E0041den' >&2; exit 5"}, []string{"exit status 5", "hidden"}},
 	} {
 		c, err := mcpclient.New("demo", mcpclient.Command{Path: "sh", Args: row.args}, nil)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // Reasons why a request fails, for errors.Is.
@@ -36,7 +38,7 @@ func (e *ServerError) Error() string {
 	if e.Stderr != "" {
 		s += "\nits stderr ended with:\n" + e.Stderr
 	}
-	return s
+	return visible.Text(s) // the error may quote the server
 }
 
 func (e *ServerError) Unwrap() error { return e.Err }

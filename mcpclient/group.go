@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -69,7 +70,11 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 // decodeGroup reads an entry of groups/list.
 func decodeGroup(raw json.RawMessage) (r listEntry, ok bool) {
 	err := strictjson.Unmarshal(raw, &r)
-	return r, err == nil && r.Name != "" && len(r.Name) <= maxNameBytes
+	return r, err == nil && validGroup(r.Name)
+}
+
+func validGroup(name string) bool {
+	return name != "" && len(name) <= maxNameBytes && visible.Text(name) == name
 }
 
 // buildGroups joins groups/list with the labels of the tools. Tools without a label are in the group named

@@ -324,6 +324,7 @@ func TestHTTPErrorsSayWhatToDo(t *testing.T) {
 		{401, "who are you", "HTTP status 401; the server requires other credentials"},
 		{404, "nothing here", "check the URL"},
 		{503, "<html>busy</html>", "HTTP status 503: <html>busy"},
+		{503, "hid\U000E0041den", "HTTP status 503: hidden"},
 		{200, "not JSON", "not valid JSON"},
 		{400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"bad key"}}`, "bad key (code -32001)"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -247,7 +248,7 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 	if len(p.Messages) == 0 {
 		return req, errors.New("messages is empty")
 	}
-	req = host.SampleRequest{Server: h.cfg.name, System: p.System, MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
+	req = host.SampleRequest{Server: h.cfg.name, System: visible.Text(p.System), MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
 	for _, hint := range p.Preferences.Hints {
 		req.Hints = append(req.Hints, hint.Name)
 	}

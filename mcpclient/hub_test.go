@@ -106,7 +106,7 @@ func TestWhatServersAsk(t *testing.T) {
 				{"elicitation/create", form, `{"action":"accept","content":{"n":3,"name":"x"}}`},
 				{"elicitation/create", `{"mode":"url","message":"log in","url":"https://example.com/login","elicitationId":"e1"}`, `{"action":"accept"}`},
 				{"roots/list", `{}`, `{"roots":[{"name":"` + filepath.Base(dir) + `","uri":"file://` + dir + `"}]}`},
-				{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}],"systemPrompt":"s","maxTokens":9,"modelPreferences":{"hints":[{"name":"small"}]}}`,
+				{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}],"systemPrompt":"s\udb40\udc41","maxTokens":9,"modelPreferences":{"hints":[{"name":"small"}]}}`,
 					`{"content":{"text":"yes","type":"text"},"model":"m","role":"assistant","stopReason":"endTurn"}`},
 			} {
 				res := mustRun(t, ask, fmt.Sprintf(`{"Method":%q,"Params":%s}`, row.method, row.params))

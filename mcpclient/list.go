@@ -90,7 +90,7 @@ func (r *listEntry) taskSupport() string {
 func (r *listEntry) groups() []string {
 	var names []string
 	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
-	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > maxNameBytes })
+	names = slices.DeleteFunc(names, func(n string) bool { return !validGroup(n) })
 	return names[:min(len(names), maxToolGroups)]
 }
 
@@ -147,7 +147,9 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 		size += len(raw)
 		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
 		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
-			items = append(items, visible.JSON(item, visible.Words))
+			if !hidesText(item) {
+				items = append(items, visible.JSON(item, visible.Words))
+			}
 		}
 		next := ""
 		_ = json.Unmarshal(list.Next, &next)
@@ -291,7 +293,7 @@ func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
 	return r, nil
 }
 
-// hidesText reports whether names or values in a schema have invisible text. It cannot be removed there, because the
+// hidesText reports whether names or values in a schema, or in an entry of a list, have invisible text. It cannot be removed there, because the
 // server compares names and values.
 func hidesText(schema json.RawMessage) bool {
 	ascii := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf })

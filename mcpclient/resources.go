@@ -89,7 +89,9 @@ func (c resourceContents) block() message.Block {
 	if c.Text != nil {
 		return &message.Text{Text: visible.Result(*c.Text)}
 	}
-	return &message.Data{Name: visible.Text(c.URI), MediaType: c.MediaType, Bytes: c.Blob}
+	d := &message.Data{Name: c.URI, MediaType: c.MediaType, Bytes: c.Blob}
+	hideNothing(d)
+	return d
 }
 
 // fetchVisible fetches a result and removes invisible characters.

@@ -1,12 +1,14 @@
 package mcpclient
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -15,6 +17,7 @@ import (
 func TestNothingHidden(t *testing.T) {
 	const hidden = `\udb40\udc41\u202e\u200b\udb40\udd00`
 	raw := strings.NewReplacer("HID", hidden)
+	blob := base64.StdEncoding.EncodeToString([]byte("B\U000E0041\u202e\u200b\U000E0100"))
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2025-06-18"}}, func(msg request, reply func(string)) {
 		switch msg.Method {
 		case "initialize":
@@ -22,18 +25,19 @@ func TestNothingHidden(t *testing.T) {
 				`"serverInfo":{"name":"nHID","version":"1HID"},"instructions":"doHID this"}`)))
 		case "tools/list":
 			reply(msg.result(raw.Replace(`{"tools":[{"name":"t","title":"THID","description":"DHID","inputSchema":{"type":"object","properties":{"a":{"description":"AHID"}}},` +
-				`"outputSchema":{"type":"object","title":"OHID"},"annotations":{"title":"NHID"},"_meta":{"io.modelcontextprotocol/groups":["g"]}},` +
-				`{"name":"fails"},{"name":"name","inputSchema":{"properties":{"HID":{}}}},{"name":"value","inputSchema":{"properties":{"a":{"enum":["HID"]}}}}]}`)))
+				`"outputSchema":{"type":"object","title":"OHID"},"annotations":{"title":"NHID"},"_meta":{"io.modelcontextprotocol/groups":["g","HID"]}},` +
+				`{"name":"fails"},{"name":"name","inputSchema":{"properties":{"HID":{}}}},{"name":"value","inputSchema":{"properties":{"a":{"enum":["HID"]}}}},` +
+				`{"name":"binary","inputSchema":{"enum":["\u200b\u2060\u200b"]}}]}`)))
 		case "groups/list":
-			reply(msg.result(raw.Replace(`{"groups":[{"name":"g","title":"GHID","description":"HHID"}]}`)))
+			reply(msg.result(raw.Replace(`{"groups":[{"name":"g","title":"GHID","description":"HHID"},{"name":"kHID"}]}`)))
 		case "prompts/list":
-			reply(msg.result(raw.Replace(`{"prompts":[{"name":"p","description":"PHID"}]}`)))
+			reply(msg.result(raw.Replace(`{"prompts":[{"name":"p","description":"PHID"},{"name":"qHID"},{"name":"s","arguments":[{"name":"HID"}]}]}`)))
 		case "prompts/get":
 			reply(msg.result(raw.Replace(`{"description":"QHID","messages":[{"role":"user","content":{"type":"text","text":"RHID"}}]}`)))
 		case "resources/list":
-			reply(msg.result(raw.Replace(`{"resources":[{"uri":"x:y","name":"r","title":"SHID"}]}`)))
+			reply(msg.result(raw.Replace(`{"resources":[{"uri":"x:y","name":"r","title":"SHID"},{"uri":"x:HID","name":"s"},{"uri":"x:s","name":"HID"}]}`)))
 		case "resources/read":
-			reply(msg.result(raw.Replace(`{"contents":[{"uri":"x:y","text":"UHID"}]}`)))
+			reply(msg.result(raw.Replace(`{"contents":[{"uri":"x:y","text":"UHID"},{"uri":"x:b","mimeType":"text/plainHID","blob":"` + blob + `"}]}`)))
 		case "tools/call":
 			if msg.name() == "fails" {
 				reply(raw.Replace(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"error":{"code":1,"message":"EHID"}}`))
@@ -42,14 +46,23 @@ func TestNothingHidden(t *testing.T) {
 			token := strings.Split(strings.SplitAfter(string(msg.Params), `"progressToken":"`)[1], `"`)[0]
 			reply(raw.Replace(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":1,"message":"VHID"}}`, token)))
 			reply(msg.result(raw.Replace(`{"content":[{"type":"text","text":"WHID"},{"type":"resource","resource":{"uri":"x:z","text":"XHID"}},` +
-				`{"type":"resource_link","uri":"x:a","name":"YHID"},{"type":"audio","mimeType":"audio/wav","data":"AAE=","name":"ZHID"}]}`)))
+				`{"type":"resource_link","uri":"x:a","name":"YHID"},{"type":"audio","mimeType":"audio/wav","data":"AAE=","name":"ZHID"},` +
+				`{"type":"resource","resource":{"uri":"x:b","mimeType":"text/plain","blob":"` + blob + `"}},{"type":"image","mimeType":"text/xHID","data":"` + blob + `"}]}`)))
 		default:
 			handleStandard(msg, reply, `[]`)
 		}
 	})
 	var texts []string
-	note := func(values ...any) {
+	var note func(values ...any)
+	note = func(values ...any) {
 		for _, v := range values {
+			if d, ok := v.(*message.Data); ok {
+				texts = append(texts, string(d.Bytes))
+			}
+			if r, ok := v.(*ResourceResult); ok {
+				note(r.Blocks[0], r.Blocks[1])
+				v = r.Blocks[0] // Raw has the bytes as base64
+			}
 			data, err := json.Marshal(v)
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +74,7 @@ func TestNothingHidden(t *testing.T) {
 	}
 	ctx := t.Context()
 	tools, err := c.Tools(ctx)
-	if err != nil || len(tools) != 2 || len(c.Skipped()) != 2 {
+	if err != nil || len(tools) != 2 || len(c.Skipped()) != 3 {
 		t.Fatalf("%d tools, skipped %v: %v", len(tools), c.Skipped(), err)
 	}
 	info := find(t, c, "t").Info()
@@ -71,7 +84,7 @@ func TestNothingHidden(t *testing.T) {
 	note(info.Title, info.Description, c.Skipped())
 	groups, _ := c.Groups(ctx)
 	for _, g := range groups {
-		note(g.Title, g.Description)
+		note(g.Name, g.Title, g.Description)
 	}
 	st := c.Status()
 	note(st.ServerName, st.ServerVersion, st.Instructions)
@@ -93,7 +106,7 @@ func TestNothingHidden(t *testing.T) {
 	}
 	note(callError(t, find(t, c, "fails")).Error())
 	all := strings.Join(texts, "\n")
-	for _, letter := range "TDAONGHPQRSUVWXYZE" { // each must occur
+	for _, letter := range "TDAONGHPQRSUVWXYZEB" { // each must occur
 		if !strings.ContainsRune(all, letter) {
 			t.Errorf("%c does not occur", letter)
 		}
