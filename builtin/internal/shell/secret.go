@@ -2,6 +2,7 @@ package shell
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -161,7 +162,13 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 	var out []Danger
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if len(c.reads) == 0 || c.metadata() || c.keepsLinks() {
+		if len(c.reads) == 0 || c.keepsLinks() {
+			continue
+		}
+		if why := c.leavesLink(at); why != "" && (!c.metadata() || len(a.cmds) > 1) { // another command may read what it lists
+			out = append(out, Danger{Dynamic, c.String() + ": " + why})
+		}
+		if c.metadata() {
 			continue
 		}
 		if why := c.leadsTo(at); why != "" {
@@ -210,6 +217,31 @@ func (a *Analysis) givenLink(at *pathrule.Place) string {
 func (c *command) keepsLinks() bool {
 	return c.name == "ln" || c.name == "link" || c.name == "mv" || c.name == "cp" && !hasOption(c, 'L', "--dereference") &&
 		(hasOption(c, 'P', "--no-dereference") || hasOption(c, 'd', "--no-dereference") || hasOption(c, 'a', "--archive") || hasOption(c, 'R', "--recursive") || hasOption(c, 'r', "--recursive"))
+}
+
+// leavesLink returns which operand has ".." after a link to a directory, or "". For programs that is relative to the
+// link's target, while the paths of the analysis are clean.
+func (c *command) leavesLink(at *pathrule.Place) string {
+	for i := range c.reads {
+		name := withoutProc(c.reads[i].text)
+		if k := strings.IndexAny(name, "*?["+hole); k >= 0 {
+			name = name[:k]
+		}
+		if !strings.Contains(name, "..") {
+			continue
+		}
+		dirs := c.cwds
+		if path.IsAbs(name) {
+			dirs = []string{""}
+		}
+		for _, dir := range dirs {
+			whole := dir + "/" + name
+			if real := at.Real(whole); real != at.Real(path.Clean(whole)) {
+				return fmt.Sprintf("%s is %s, because of a link; name that path", c.reads[i].raw, real)
+			}
+		}
+	}
+	return ""
 }
 
 func (c *command) leadsTo(at *pathrule.Place) string {

@@ -14,9 +14,9 @@ func secretYard(t *testing.T) pathrule.Place {
 	t.Helper()
 	home := t.TempDir()
 	work := filepath.Join(home, "project")
-	write(t, home, map[string]string{".ssh/id_rsa": "k", ".ssh/work_key": "k", ".ssh/config": "c", ".ssh/id_rsa.pub": "p", ".aws/credentials": "k", ".netrc": "k"})
+	write(t, home, map[string]string{".ssh/id_rsa": "k", ".ssh/work_key": "k", ".ssh/config": "c", ".ssh/id_rsa.pub": "p", ".aws/credentials": "k", ".netrc": "k", ".ssh/sub/x": "k"})
 	write(t, work, map[string]string{".env": "KEY=1\n", ".env.example": "KEY=\n", "a": "a\n", "src/main.go": "package main\n", "config/master.key": "k", "sub/b.md": "b\n", "credentials.json": "{}"})
-	for link, to := range map[string]string{"link": "../.ssh/id_rsa", "dirlink": "../.ssh", "notes.txt": "../.aws/credentials", "sub/deep": "../../.netrc", "sub/k": "../../.ssh", "good.md": "sub/b.md"} {
+	for link, to := range map[string]string{"link": "../.ssh/id_rsa", "dirlink": "../.ssh", "deeplink": "../.ssh/sub", "notes.txt": "../.aws/credentials", "sub/deep": "../../.netrc", "sub/k": "../../.ssh", "good.md": "sub/b.md"} {
 		if err := os.Symlink(to, filepath.Join(work, link)); err != nil {
 			t.Fatal(err)
 		}
