@@ -75,7 +75,7 @@ const maxShown = 7 << 10
 // form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
 // the text that will run if the arguments do not contain it, and says how far the call is confined. Invisible
 // characters are escaped. A question that is too long is an error.
-func form(a about, remember bool) (object, error) {
+func form(a pendingCall, remember bool) (object, error) {
 	c, d := a.call, a.decision
 	shown, hidden := visible.Escape(cmp.Or(a.preview, string(c.Input)), nil)
 	if text := d.Judgement.Differs(c.Input); text != "" {

@@ -127,7 +127,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 		if err != nil {
 			return nil, failure(err.Error())
 		}
-		if refused := r.revision.askAbout(ctx, r, about{p, call, preview, d}); refused != nil {
+		if refused := r.revision.askAbout(ctx, r, pendingCall{p, call, preview, d}); refused != nil {
 			return nil, refused
 		}
 		return &d.Judgement, nil
@@ -146,9 +146,9 @@ func (r *request) judgeChanged(_ context.Context, t tool.Tool, c tool.Call) (*pe
 	return &d.Judgement, nil
 }
 
-// run runs an allowed call and reports its progress. The result has all content. A block with an id, which
-// grows with each chunk, is also reported as it grows, except for its last chunk, so that a host can show the
-// output of a command while it runs.
+// run runs an allowed call and reports its progress. The result has all content. A block with an id grows with each
+// chunk; its chunks are also reported, so that a host can show the output of a command while it runs. Only the last
+// chunk is not, because the result follows it.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
 	defer r.becomeTask(t, call.Input)()
 	results := tool.NewCollector(call)
@@ -191,7 +191,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
-	done := 0.0 // MCP requires that it increases
+	done := 0.0 // the progress that was last sent; MCP requires that it increases
 	return func(chunk *tool.Chunk) error {
 		text, _ := chunk.Block.(*message.Text)
 		if text == nil {
@@ -203,7 +203,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			return nil
 		}
 		line := cut(strings.TrimRight(text.Text, "\n"), maxReport)
-		// Send only one of them, or the user would see the text twice.
+		// Do not send a log message, too, or the user would see the text twice.
 		if token := r.progress(); token != nil {
 			o := object{"progressToken": token, "message": line}
 			if p := chunk.Progress; p != nil {

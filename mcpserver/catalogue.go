@@ -18,7 +18,7 @@ type catalogue struct {
 	cfg       Config
 	auth      []Authenticator // in this order; none if clients need no credential
 	limits    Limits
-	static    *static
+	static    *staticLists
 	reloaded  atomic.Pointer[reloaded] // nil before the first Reload
 	resources []*resource
 	completes bool // whether any argument can be completed
@@ -44,7 +44,7 @@ func newCatalogue(cfg Config) (*catalogue, error) {
 		s.auth = append(s.auth, cfg.Authenticator)
 	}
 	var err error
-	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
+	if s.static, err = newStaticLists(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("the list for clients without sessions: %w", err)
 	}
 	return s, errors.Join(s.checkItems(), s.checkPolicies(cfg.Policy))

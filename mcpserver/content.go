@@ -26,10 +26,10 @@ func failure(text string) object {
 // other structured content is left out, because the text contains it.
 func (r *request) result(res *message.ToolResult) object {
 	content := make([]any, 0, len(res.Blocks))
-	whole := mcpcontent.Of(res)
+	original := mcpcontent.Of(res) // blocks as an upstream server sent them
 	for i, b := range res.Blocks {
-		if whole[i] != nil { // as the upstream server sent it
-			content = append(content, whole[i])
+		if original[i] != nil {
+			content = append(content, original[i])
 		} else if c := contentOf(b); c != nil {
 			content = append(content, c)
 		}

@@ -62,16 +62,17 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	}
 	q = q.Clean()
 	can, params := h.can(), object{"message": q.Message}
+	supported := can.Form
 	if q.Server != "" { // otherwise the client would attribute the question to this server
 		params["message"] = fmt.Sprintf("[%s] %s", q.Server, q.Message)
 	}
 	if q.URL != "" {
 		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ID
-		can.Form = can.URL
+		supported = can.URL
 	} else {
 		params["mode"], params["requestedSchema"] = "form", q.Schema
 	}
-	if !can.Form {
+	if !supported {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)

@@ -192,8 +192,8 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, who *account, m *r
 	return s.held(w, r, who, id, m, "no such session; initialize again", false)
 }
 
-// held returns the session with the id if this replica holds it. sse says whether its transport must be HTTP+SSE.
-// Otherwise it forwards the request to the replica that holds the session, or answers with missing, and returns nil.
+// held returns the session with the id if this replica holds it. Otherwise it forwards the request to the replica that
+// holds the session, or answers with missing, and returns nil. sse says whether the session's transport must be HTTP+SSE.
 func (s *Server) held(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string, sse bool) *session {
 	var c *session
 	if s.replicas == nil {

@@ -196,7 +196,7 @@ type account struct {
 	requests int       // that are being received or handled; see account and leave
 }
 
-// minKept is how long an account is kept at least.
+// minKept is how long an unused account is kept when there are too many accounts.
 const minKept = 10 * time.Second
 
 // account returns the account of an identity that from has returned, until leave. There are at most Limits.Sessions
@@ -233,7 +233,7 @@ func (g *registry) account(id Identity, from Authenticator) (*account, error) {
 		}
 		a = g.newAccount(id, key, g.cat.cfg.identities())
 		a.owner.lower(id.Sessions, id.Calls)
-		a.Token = nil // of the first request only
+		a.Token = nil // it belongs to this request only
 		if g.divide != nil {
 			g.divide(a)
 		}

@@ -74,7 +74,7 @@ func (l *Logger) Log(level, logger string, data json.RawMessage) {
 	if time.Since(l.second) >= time.Second {
 		l.second, l.sent = time.Now(), 0
 	}
-	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // len is large if the client does not read
+	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // pending grows while the client does not read
 		l.lost++
 		return
 	}

@@ -53,8 +53,8 @@ func (g *registry) newAccount(id Identity, key string, identities int) *account 
 	return a
 }
 
-// newClient returns a client that is not registered yet. Records contain its name, because anyone who has the id
-// of a session can use the session. A shared client is for all clients of a credential that have no sessions.
+// newClient returns a client that is not registered yet. Audit records contain its name instead of the session's id, because
+// anyone who has the id can use the session. A shared client is for all clients of a credential that have no sessions.
 func (g *registry) newClient(who *account, shared bool) *client {
 	c := &client{cat: g.cat, account: who, owner: who.owner}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
@@ -71,7 +71,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	return c
 }
 
-// newSession returns a session that is not registered yet; see notify and register.
+// newSession returns a session that is not registered yet; see registerStdio and register.
 func (g *registry) newSession(who *account) *session {
 	return newSession(g.newClient(who, false))
 }
@@ -89,8 +89,8 @@ func (g *registry) sharedClient(who *account) *client {
 	return who.shared
 }
 
-// notify lets a session that is not over HTTP be notified of changes of the toolkit. For others see register.
-func (g *registry) notify(c *session) {
+// registerStdio adds a session over stdio, so that it is notified of changes of the toolkit.
+func (g *registry) registerStdio(c *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.scopes[c.state.Scope] = c

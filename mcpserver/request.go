@@ -54,13 +54,13 @@ type revision interface {
 	// looked up in it.
 	viewed(v *toolkit.View, listed bool)
 	// askAbout asks the client's user about a call; see permit for the results.
-	askAbout(ctx context.Context, r *request, a about) object
+	askAbout(ctx context.Context, r *request, p pendingCall) object
 	// called is called after a tool has run, and before its result is sent.
 	called(ctx context.Context, r *request) *rpc.Error
 }
 
-// about is a call that the user is asked about.
-type about struct {
+// A pendingCall is a call that the user is asked about.
+type pendingCall struct {
 	params   *callParams
 	call     *permission.Call
 	preview  string

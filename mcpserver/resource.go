@@ -110,7 +110,7 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Err
 	if len(uri) > maxWatchedURI {
 		return rpc.Errorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
 	}
-	if c.full(uri) {
+	if c.mayNotWatch(uri) {
 		return errWatched
 	}
 	if !r.exists(ctx, uri) {

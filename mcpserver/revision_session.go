@@ -90,7 +90,7 @@ func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) 
 	return o, nil
 }
 
-// setLevel sets the level of log messages of this session. Before that, no messages are sent.
+// setLevel handles logging/setLevel. A session that has set no level gets no log messages.
 func (c *session) setLevel(r *request, _ context.Context) (any, *rpc.Error) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`
@@ -109,7 +109,7 @@ func (c *session) setLevel(r *request, _ context.Context) (any, *rpc.Error) {
 	return object{}, nil
 }
 
-// subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
+// subscribe handles resources/subscribe and resources/unsubscribe; see [Server.ResourceUpdated].
 func (c *session) subscribe(r *request, ctx context.Context) (any, *rpc.Error) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -156,7 +156,7 @@ func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 }
 
 // askAbout implements revision.
-func (c *session) askAbout(ctx context.Context, r *request, a about) object {
+func (c *session) askAbout(ctx context.Context, r *request, a pendingCall) object {
 	name, d := a.call.Tool, a.decision
 	if !c.values().Capabilities.Form || !r.out.Streams() {
 		return cannotAsk(name, d)

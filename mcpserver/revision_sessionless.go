@@ -68,7 +68,7 @@ func (e *sessionless) method(name string) handler {
 	return nil
 }
 
-// discover handles server/discover. Here a capability that is not in the specification is an extension.
+// discover handles server/discover. In these revisions a capability that is not in the specification is an extension.
 func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
 	result, _ := r.discover(ctx)
 	o := result.(object)
@@ -116,7 +116,7 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 		result, err := r.logged(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
-	delete(p.Answers, askID) // it is for permission to call; see askAbout
+	delete(p.Answers, askID) // only askAbout uses this answer
 	req := *r                // the call outlives r
 	return e.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
 		req.out, req.parkable, h.ask = call, call, call.Ask
@@ -154,7 +154,7 @@ const askID = "allow"
 
 // askAbout implements revision. The server stores nothing between the question and the answer: the call has not
 // started, and the ticket identifies it.
-func (e *sessionless) askAbout(ctx context.Context, r *request, a about) object {
+func (e *sessionless) askAbout(ctx context.Context, r *request, a pendingCall) object {
 	name, d := a.call.Tool, a.decision
 	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
 	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.

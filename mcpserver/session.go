@@ -97,7 +97,7 @@ func (c *session) flush(out wire.Responder) error {
 	return errors.Join(c.log.flush(out), c.send(out, c.takePending(), nil))
 }
 
-// send sends the notifications of m. Each has the _meta meta unless that is nil.
+// send sends the notifications of m. Each gets meta as its _meta, unless meta is nil.
 func (c *session) send(out wire.Responder, m changes, meta object) (err error) {
 	notify := func(method string, params object) {
 		if meta != nil {
@@ -215,17 +215,17 @@ func (c *session) visibleChanges(tk *toolkit.Toolkit) (m changes) {
 	return m
 }
 
-// full reports whether a subscription to the resource would exceed the limit of the client or its credential.
-func (c *session) full(uri string) bool {
+// mayNotWatch reports whether a subscription to the resource would exceed the limit of the client or its credential.
+func (c *session) mayNotWatch(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, watched := c.state.Watched[uri]
 	return !watched && (len(c.state.Watched) >= maxSubscriptions || c.owner.watched.Full())
 }
 
-// watch adds a subscription if the limits allow it. An existing subscription is kept, with an update that was
-// not sent yet; before stops its earlier watch. stop, unless nil, ends the watch of [mcpupstream.Watcher].
-func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
+// watch adds a subscription if the limits allow it. stop, unless nil, ends the watch of [mcpupstream.Watcher]. An existing
+// subscription is kept, with an update that was not sent yet; watch then returns its earlier stop, for the caller to call.
+func (c *session) watch(uri string, stop func()) (oldStop func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, watched := c.state.Watched[uri]; !watched {
@@ -238,9 +238,9 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 		}
 		c.state.Watched[uri] = false
 	}
-	before = c.stops[uri]
+	oldStop = c.stops[uri]
 	c.stops[uri] = stop
-	return before, true
+	return oldStop, true
 }
 
 // unwatch removes a subscription, and returns the function that stops its watch, or nil.

@@ -10,9 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A static has the toolkits for clients without sessions, whose list must not change: all tools if their list is
-// short, otherwise control tools to search it.
-type static struct {
+// staticLists has the toolkits for clients without sessions, whose list of tools must not change: all tools if their list
+// is short, otherwise control tools to search it.
+type staticLists struct {
 	budget  int // Config.MaxListBytes
 	current atomic.Pointer[lists]
 
@@ -28,8 +28,8 @@ type lists struct {
 	limit       int              // the largest whole list that is served, in bytes
 }
 
-func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
-	s := &static{budget: budget}
+func newStaticLists(tk *toolkit.Toolkit, budget int) (*staticLists, error) {
+	s := &staticLists{budget: budget}
 	l, err := s.derive(tk)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
 
 // renew derives the lists again after a change of the toolkit's configuration. If the configuration is not
 // valid for them, because a tool has the name of a control tool, the old lists stay.
-func (s *static) renew(tk *toolkit.Toolkit) {
+func (s *staticLists) renew(tk *toolkit.Toolkit) {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
 	if l, err := s.derive(tk); err == nil {
@@ -49,7 +49,7 @@ func (s *static) renew(tk *toolkit.Toolkit) {
 }
 
 // derive derives the lists from a toolkit. In the short list no groups are open initially.
-func (s *static) derive(tk *toolkit.Toolkit) (l *lists, err error) {
+func (s *staticLists) derive(tk *toolkit.Toolkit) (l *lists, err error) {
 	cfg := tk.Config()
 	if cfg.LabelsOnly {
 		return &lists{short: tk}, nil // the list is the same for all clients
@@ -81,9 +81,9 @@ func hasSources(cfg *toolkit.Config) bool {
 	return slices.ContainsFunc(append(slices.Clone(cfg.Groups), cfg.Basic), func(g toolkit.Group) bool { return len(g.Sources) > 0 })
 }
 
-// pick returns the list for a client. It depends on the configuration and on what the client may see, but not
-// on calls.
-func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
+// pick returns the toolkit for a client. The choice depends on the configuration and on what the client may see, but not
+// on earlier calls.
+func (s *staticLists) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
 	l := s.current.Load()
 	if l.whole != nil {
 		if v, err := l.whole.View(ctx, scope); err == nil && v.Cost().Total.Bytes <= l.limit {

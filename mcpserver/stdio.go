@@ -28,7 +28,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
 	c := &stdioConn{session: newSession(client), sessionless: s.sessionless, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
-	s.reg.notify(c.session)
+	s.reg.registerStdio(c.session)
 	defer s.reg.remove(c.session)
 	ctx, cancel := context.WithCancel(ctx)
 	var pump sync.WaitGroup

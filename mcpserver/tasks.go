@@ -72,7 +72,7 @@ func (e *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
 	return object{}, nil
 }
 
-// checkTaskHeader checks that the header that proxies route requests about tasks by names the task.
+// checkTaskHeader checks that the header of a request about a task names the task, because proxies route by that header.
 func checkTaskHeader(h http.Header, m *rpc.Message) *rpc.Error {
 	if !slices.Contains(taskMethods, m.Method) {
 		return nil

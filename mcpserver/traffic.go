@@ -39,7 +39,7 @@ func newTraffic(limit int, total *wire.Budget, shared bool) traffic {
 type call struct {
 	cancel context.CancelFunc
 	out    wire.Responder
-	began  uint64 // number of the request
+	began  uint64 // traffic.served when the request began
 }
 
 // maxBeginWait is how long a request waits until others end before it is rejected. It lets a burst of short
@@ -62,23 +62,23 @@ var (
 // begin registers a request, so that it counts towards the limits and can be cancelled. The end of until also
 // cancels it. begin returns the key for finish.
 func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
-	in, key, err := t.tryBegin(ctx, until, id, out)
+	callCtx, key, err := t.tryBegin(ctx, until, id, out)
 	if err == errFull && t.total.More != nil {
 		t.total.More(ctx)
-		if in, key, err = t.tryBegin(ctx, until, id, out); err == errFull && t.total.Max.Load() == 0 {
+		if callCtx, key, err = t.tryBegin(ctx, until, id, out); err == errFull && t.total.Max.Load() == 0 {
 			return nil, "", errNoPart
 		}
 	}
 	if err != errFull {
-		return in, key, err
+		return callCtx, key, err
 	}
 	timeout := time.NewTimer(maxBeginWait)
 	defer timeout.Stop()
 	for {
 		select {
 		case <-t.ended:
-			if in, key, err = t.tryBegin(ctx, until, id, out); err != errFull {
-				return in, key, err
+			if callCtx, key, err = t.tryBegin(ctx, until, id, out); err != errFull {
+				return callCtx, key, err
 			}
 		case <-timeout.C: // another request may have received the signal
 			return t.tryBegin(ctx, until, id, out)
@@ -203,8 +203,8 @@ func (t *traffic) idle(limit time.Duration) bool {
 	return len(t.calls) == 0 && t.streams == 0 && time.Since(t.used) > limit
 }
 
-// addStream counts a stream that belongs to no request. It returns false if there already is one that the new
-// one does not replace; for a short time there are two then.
+// addStream counts a stream that belongs to no request. It returns false if the client has such a stream already, unless
+// the new stream replaces that stream: then both count for a short time.
 func (t *traffic) addStream(replaces bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

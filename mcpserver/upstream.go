@@ -156,7 +156,7 @@ func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rp
 	tk, scope := r.tk, r.scope // so that updated does not keep the request, which may be large
 	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
 		var groups atomic.Pointer[[]string] // nil until Watch has returned them
-		in, stop, err := w.Watch(ctx, r.upstreamView(), uri, func() {
+		watchedGroups, stop, err := w.Watch(ctx, r.upstreamView(), uri, func() {
 			if g := groups.Load(); g != nil && shows(tk.Reachable(scope), *g) {
 				c.updated(uri)
 			}
@@ -164,11 +164,11 @@ func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rp
 		if err != nil {
 			return err
 		}
-		groups.Store(&in)
+		groups.Store(&watchedGroups)
 		stop = stopOnce(c.ctx, stop)
-		before, ok := c.watch(uri, stop)
-		if before != nil {
-			before()
+		oldStop, ok := c.watch(uri, stop)
+		if oldStop != nil {
+			oldStop()
 		}
 		if !ok {
 			stop()

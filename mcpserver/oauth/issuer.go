@@ -22,7 +22,7 @@ import (
 
 const (
 	fetchTimeout = 5 * time.Second
-	fetchEvery   = 10 * time.Second // at most, for unknown keys and for an issuer that could not be reached
+	fetchEvery   = 10 * time.Second // the shortest interval of requests for unknown keys, and to an issuer that could not be reached
 	refreshKeys  = time.Hour
 	maxBody      = 1 << 20
 	maxRedirects = 5
@@ -35,7 +35,7 @@ type issuer struct {
 	client *http.Client
 
 	mu    sync.Mutex      // held while the keys are first requested
-	keys  keyfunc.Keyfunc // nil before
+	keys  keyfunc.Keyfunc // nil before that request has succeeded
 	tried time.Time       // when the keys were last requested without success
 }
 
@@ -55,7 +55,8 @@ func (i *issuer) keyfunc(ctx context.Context) (jwt.Keyfunc, error) {
 		}
 		i.keys = keys
 	}
-	find := i.keys.KeyfuncCtx(i.ctx) // a request of a client that leaves would use up the limit without new keys
+	// Not ctx: if the client left, the request for an unknown key would be cancelled, and the next one waits for fetchEvery.
+	find := i.keys.KeyfuncCtx(i.ctx)
 	return func(t *jwt.Token) (any, error) {
 		if _, critical := t.Header["crit"]; critical { // RFC 7515: it must be refused, since no extension is known
 			return nil, errors.New("the header of the token has critical extensions")
@@ -91,9 +92,9 @@ func (i *issuer) discover() (keyfunc.Keyfunc, error) {
 	case oauthurl.Secure(meta.Keys) != nil || isLoopback(meta.Keys) && !isLoopback(i.url):
 		return nil, fmt.Errorf("the metadata has the jwks_uri %q; it must be https, and not on this machine unless the issuer is", meta.Keys)
 	}
-	retryFirst := false // an issuer that cannot be reached is an error now, not in the background
+	ignoreFirstError := false
 	keys, err := keyfunc.NewDefaultOverrideCtx(i.ctx, []string{meta.Keys}, keyfunc.Override{
-		Client: i.client, HTTPTimeout: fetchTimeout, NoErrorReturnFirstHTTPReq: &retryFirst, RefreshInterval: refreshKeys,
+		Client: i.client, HTTPTimeout: fetchTimeout, NoErrorReturnFirstHTTPReq: &ignoreFirstError, RefreshInterval: refreshKeys,
 		RefreshUnknownKID: rate.NewLimiter(rate.Every(fetchEvery), 1), RateLimitWaitMax: fetchTimeout,
 		RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
 			return func(ctx context.Context, err error) {

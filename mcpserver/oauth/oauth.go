@@ -232,11 +232,11 @@ func (s *ResourceServer) Authenticate(r *http.Request) (id mcpserver.Identity, e
 	if err != nil {
 		return id, err
 	}
-	// verify has checked that both are there.
+	// verify has checked that the token has both.
 	sub, _ := claims.GetSubject()
 	expires, _ := claims.GetExpirationTime()
-	has := valuesOf("scope", claims["scope"])
-	if slices.ContainsFunc(s.cfg.Scopes, func(scope string) bool { return !slices.Contains(has, scope) }) {
+	tokenScopes := valuesOf("scope", claims["scope"])
+	if slices.ContainsFunc(s.cfg.Scopes, func(scope string) bool { return !slices.Contains(tokenScopes, scope) }) {
 		return id, s.refuse(http.StatusForbidden, "insufficient_scope", "the token does not have the scopes that this server requires")
 	}
 	for _, g := range s.cfg.Grants {

@@ -49,8 +49,8 @@ func (a *Audit) Close() error {
 	return nil
 }
 
-// Write stores lines of JSON: all, or on an error none. If the connection is lost while the database answers, they may be
-// stored although there is an error, and so twice if the caller repeats them.
+// Write stores lines of JSON: all, or on an error none. But if the connection is lost while the database answers, Write
+// returns an error although the lines may be stored; a caller that repeats them then stores them twice.
 func (a *Audit) Write(lines []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -32,12 +32,12 @@ func testSwap(t *testing.T, one, other mcpserver.Shared) {
 				if ok, err := one.Swap(t.Context(), key, nil, stored, time.Hour); !ok || err != nil {
 					t.Fatalf("store %q under a new key: %v %v", stored, ok, err)
 				}
-				right, want := i == j, stored
-				if right {
+				swaps, want := i == j, stored
+				if swaps {
 					want = new
 				}
-				if ok, err := other.Swap(t.Context(), key, old, new, time.Hour); ok != right || err != nil {
-					t.Errorf("%q is stored: swap %q by %q: %v %v, want %v", stored, old, new, ok, err, right)
+				if ok, err := other.Swap(t.Context(), key, old, new, time.Hour); ok != swaps || err != nil {
+					t.Errorf("%q is stored: swap %q by %q: %v %v, want %v", stored, old, new, ok, err, swaps)
 				}
 				if got, err := one.Get(t.Context(), key); err != nil || (got == nil) != (want == nil) || !bytes.Equal(got, want) {
 					t.Errorf("%q was stored, and %q swapped by %q: now %q %v, want %q", stored, old, new, got, err, want)

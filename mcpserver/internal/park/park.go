@@ -172,8 +172,8 @@ type Call struct {
 	digest []byte
 	cancel context.CancelCauseFunc
 
-	asked chan []*question   // questions from the call to the current request, or to collect
-	slow  chan time.Duration // has the ttl once the call is to become a task
+	asked chan []*question   // questions from the call, for wait or, if the call is a task, for collect
+	slow  chan time.Duration // gets the ttl when the call is to become a task
 	done  chan struct{}      // closed when outcome is set
 	outcome
 
@@ -181,10 +181,12 @@ type Call struct {
 	current Request                    // zero while the call is parked; its Answers are not used
 	early   map[string]json.RawMessage // answers that were sent with the first request
 	count   int                        // of questions so far
-	task    *task                      // nil if the call is none
+	task    *task                      // nil if the call is not a task
 	ttl     time.Duration              // of the task
 
-	pending []*question // questions that the client has not answered; only for the goroutine of the request, or of a task guarded by mu
+	// pending are the questions that the client has not answered. Only the goroutine of the current request uses them;
+	// once the call is a task, mu guards them.
+	pending []*question
 }
 
 // An outcome is how a call ended.
@@ -203,7 +205,7 @@ func (c *Call) wait(ctx context.Context) (any, *rpc.Error) {
 			}
 		case c.pending = <-c.asked:
 			select {
-			case ttl := <-c.slow: // first
+			case ttl := <-c.slow: // a task sends its questions as the answer to tasks/get
 				if answer := c.become(ctx, ttl); answer != nil {
 					return answer, nil
 				}

@@ -20,16 +20,16 @@ type task struct {
 	cancelled        bool
 	keys             map[string]bool // of all questions so far
 
-	until  time.Time   // guarded by Lot.mu, like expiry: when the identity of the latest of its requests expires
-	expiry *time.Timer // cancels the call then; nil if the identity does not expire
+	until  time.Time   // when the last identity of the task's requests expires; guarded by Lot.mu, like expiry
+	expiry *time.Timer // cancels the call at until; nil if the first identity does not expire
 }
 
 // pollInterval is how often clients are advised to ask for the state of a task.
 const pollInterval = time.Second
 
-// BecomeTask makes a call a task if it has not ended after a while: its request is then answered, and the client polls
-// for the result, which is kept until ttl has passed since then. A call stays as it is if its owner has too many tasks.
-// Calling stop in time prevents that.
+// BecomeTask makes a call a task if it has not ended within the time after: its request is then answered, and the client
+// polls for the result, until ttl has passed. The call does not become a task if its owner has too many, or if stop is
+// called first.
 func (c *Call) BecomeTask(after, ttl time.Duration) (stop func() bool) {
 	due := func() { c.slow <- ttl }
 	if after <= 0 {

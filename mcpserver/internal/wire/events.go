@@ -14,8 +14,8 @@ const heartbeat = 25 * time.Second
 type Events struct {
 	w       http.ResponseWriter
 	limit   time.Duration // of a write
-	accepts bool
-	broken  func() // called when the client does not read
+	accepts bool          // the client accepts a stream as the answer
+	broken  func()        // called when the client does not read
 
 	http2 bool
 

@@ -49,9 +49,9 @@ func NewReplay(limit time.Duration, total *Budget) *Replay {
 // use several connections, one after the other.
 type Stream struct {
 	replay  *Replay
-	tag     string // the beginning of the ids of its events; random, so that clients cannot guess it
-	accepts bool
-	primes  bool               // the client understands events without data
+	tag     string             // the beginning of the ids of its events; random, so that clients cannot guess it
+	accepts bool               // the client accepts a stream as the answer
+	primes  bool               // the client accepts a stream, and understands events without data
 	cancel  context.CancelFunc // ends the request; nil for a standalone stream
 	done    chan struct{}      // closed when the stream is complete
 	primer  *time.Timer        // set by PrimeLater
@@ -342,7 +342,7 @@ func (k *Replay) Export() (all []Kept) {
 	return all
 }
 
-// Import continues streams of another server. primes is as in New.
+// Import continues the streams that Export of another server has returned. primes is as in New.
 func (k *Replay) Import(all []Kept, primes bool) {
 	for _, o := range all {
 		st := &Stream{replay: k, tag: o.Tag, accepts: true, primes: primes, began: true, done: make(chan struct{}),

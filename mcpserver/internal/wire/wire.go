@@ -42,6 +42,8 @@ func (b *Budget) Add(n int64) { b.used.Add(n) }
 // Used returns how much is used.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Full reports whether nothing is left, and over whether more than Max is used.
+// Full reports whether nothing is left.
 func (b *Budget) Full() bool { return b.used.Load() >= b.Max.Load() }
+
+// over reports whether more than Max is used.
 func (b *Budget) over() bool { return b.used.Load() > b.Max.Load() }
