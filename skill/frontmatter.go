@@ -27,7 +27,7 @@ const (
 func Parse(path string, content []byte) (*Skill, []Diagnostic) {
 	r := &report{file: path}
 	s := parse(r, content, "")
-	return s, r.list
+	return s, r.problems
 }
 
 // parse reads a SKILL.md. folder is the base name of the skill's folder, or "".
@@ -108,15 +108,12 @@ func isFence(line string) bool { return strings.TrimRight(line, " \t") == fence 
 // split cuts text at the two lines of three hyphens. Only a whole line at the
 // left margin counts, so hyphens inside a value are just a value.
 func split(r *report, text string) (parts, bool) {
-	first, line := text, 1
-	for first != "" {
-		head, rest, _ := strings.Cut(first, "\n")
-		if strings.TrimSpace(head) != "" {
-			break
-		}
-		first, line = rest, line+1
+	head, rest, _ := strings.Cut(text, "\n")
+	line := 1 // of head
+	for strings.TrimSpace(head) == "" && rest != "" {
+		head, rest, _ = strings.Cut(rest, "\n")
+		line++
 	}
-	head, rest, _ := strings.Cut(first, "\n")
 	if !isFence(head) {
 		r.fatal("frontmatter-missing", 1, "a SKILL.md begins with front matter: a line ---, the fields name and description, a line ---")
 		return parts{}, false
@@ -124,23 +121,19 @@ func split(r *report, text string) (parts, bool) {
 	if line > 1 {
 		r.fault("frontmatter-position", 1, "the front matter has to begin on the first line; remove the %d blank lines before it", line-1)
 	}
-	p := parts{headerLine: line + 1}
-	for at, n := 0, line+1; at < len(rest); n++ {
-		end := strings.IndexByte(rest[at:], '\n')
-		if end < 0 {
-			end = len(rest) - at
-		}
-		if isFence(rest[at : at+end]) {
-			p.header = rest[:at]
-			p.body = rest[min(at+end+1, len(rest)):]
-			p.bodyLine = n + 1
+	p := parts{headerLine: line + 1, bodyLine: line + 1}
+	for at := 0; at < len(rest); {
+		next, body, _ := strings.Cut(rest[at:], "\n")
+		p.bodyLine++
+		if isFence(next) {
+			p.header, p.body = rest[:at], body
 			if len(p.header) > maxFrontMatter {
 				r.fatal("too-large", p.headerLine, "the front matter has %d bytes, more than the limit of %d; move its text to the body", len(p.header), maxFrontMatter)
 				return parts{}, false
 			}
 			return p.trimBody(), true
 		}
-		at += end + 1
+		at += len(next) + 1
 	}
 	unclosed(r, rest, line)
 	return parts{}, false

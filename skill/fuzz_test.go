@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, content string) {
 		s, diagnostics := Parse("SKILL.md", []byte(content))
-		r := report{list: diagnostics}
+		r := report{problems: diagnostics}
 		if (s == nil) != r.failed() {
 			t.Fatalf("skill %v with %v", s, diagnostics)
 		}

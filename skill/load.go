@@ -73,7 +73,7 @@ func (m *memory) find(context.Context) (*findings, error) {
 	for _, s := range m.skills {
 		r := newReport(s)
 		checkFields(r, s, "", nil)
-		f.list = append(f.list, r.list...)
+		f.problems = append(f.problems, r.problems...)
 		if !r.failed() {
 			f.skills = append(f.skills, s)
 		}
@@ -95,18 +95,18 @@ func (m *merged) find(ctx context.Context) (*findings, error) {
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			joined.list = append(joined.list, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
+			joined.problems = append(joined.problems, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
 			continue
 		}
-		joined.skills, joined.list = append(joined.skills, f.skills...), append(joined.list, f.list...)
+		joined.skills, joined.problems = append(joined.skills, f.skills...), append(joined.problems, f.problems...)
 	}
 	return joined, nil
 }
 
 // findings are what a finder found.
 type findings struct {
-	skills []*Skill     // including those whose name is a duplicate
-	list   []Diagnostic // except shadowed
+	skills   []*Skill     // including those whose name is a duplicate
+	problems []Diagnostic // except those of the rule shadowed
 
 	once     sync.Once
 	unique   []*Skill
@@ -124,7 +124,7 @@ func find(ctx context.Context, l Loader) (*findings, error) {
 		return ours.find(ctx)
 	}
 	skills, diagnostics, err := l.Load(ctx)
-	return &findings{skills: skills, list: diagnostics}, err
+	return &findings{skills: skills, problems: diagnostics}, err
 }
 
 // dropShadowed sets unique to the skills without those that have the name of an earlier one.
@@ -134,7 +134,7 @@ func (f *findings) dropShadowed() {
 		if winner := first[s.Name]; winner != nil {
 			r := newReport(s)
 			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(cmp.Or(winner.Path, "memory")))
-			f.shadowed = append(f.shadowed, r.list...)
+			f.shadowed = append(f.shadowed, r.problems...)
 			continue
 		}
 		first[s.Name] = s
@@ -150,7 +150,7 @@ func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
 		return nil, nil, err
 	}
 	f.once.Do(f.dropShadowed)
-	return slices.Clone(f.unique), slices.Concat(f.list, f.shadowed), nil
+	return slices.Clone(f.unique), slices.Concat(f.problems, f.shadowed), nil
 }
 
 // Watch loads at once and then after every interval, which must be positive, until ctx is done. It yields the

@@ -178,7 +178,7 @@ func FrontMatter(content []byte) (map[string]any, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("read front matter: %s", r.list[len(r.list)-1])
+	return nil, fmt.Errorf("read front matter: %s", r.problems[len(r.problems)-1])
 }
 
 // jsonValue converts a YAML value for JSON.

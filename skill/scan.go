@@ -49,18 +49,18 @@ func (s *scanner) stamp(name string, info fs.FileInfo) stamp {
 	return stamp{s.path(name), info.Size(), info.ModTime(), info.Mode().Type()}
 }
 
-// fresh reports whether the file or folder is unchanged.
-func (s stamp) fresh(info fs.FileInfo) bool {
+// matches reports whether the file or folder with this info is unchanged.
+func (s stamp) matches(info fs.FileInfo) bool {
 	return info.Size() == s.size && info.ModTime().Equal(s.mtime) && info.Mode().Type() == s.mode
 }
 
 // A visit is the result of one folder: a skill, or diagnostics, or folders to search.
 type visit struct {
 	skill    *Skill
-	list     []Diagnostic
+	problems []Diagnostic
 	stamps   []stamp
 	folders  []string
-	volatile bool // it may change without a change of any stamp
+	volatile bool // the result may change although no stamp does
 }
 
 // find holds the lock while it scans, so that concurrent callers share one scan.
@@ -78,7 +78,7 @@ func (s *scanner) find(ctx context.Context) (*findings, error) {
 
 func (s *scanner) unchanged() bool {
 	for _, st := range s.stamps {
-		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {
+		if info, err := s.stat(st.path); err != nil || !st.matches(info) {
 			return false
 		}
 	}
@@ -121,7 +121,7 @@ func (s *scanner) cache(seen map[string]visit) *findings {
 	for _, folder := range slices.Sorted(maps.Keys(seen)) {
 		v := seen[folder]
 		s.stamps = append(s.stamps, v.stamps...)
-		f.list = append(f.list, v.list...)
+		f.problems = append(f.problems, v.problems...)
 		if v.skill != nil {
 			f.skills = append(f.skills, v.skill)
 		}
@@ -162,19 +162,19 @@ func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 // load reads the skill file of a folder, or returns the cached one.
 func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit {
 	st := s.stamp(name, info)
-	if old, ok := s.cached[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].fresh(info) {
+	if old, ok := s.cached[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].matches(info) {
 		return old
 	}
 	r := &report{file: s.path(name)}
 	v := visit{stamps: []stamp{st}}
 	if tooLarge(r, info.Size()) {
-		v.list = r.list
+		v.problems = r.problems
 		return v
 	}
 	content, err := readKnown(files, name, info, maxSkillFile)
 	if err != nil {
 		r.fatal("unreadable", 0, "the file cannot be read: %v", err)
-		v.list, v.volatile = r.list, info.Mode().IsRegular()
+		v.problems, v.volatile = r.problems, info.Mode().IsRegular()
 		return v
 	}
 	if v.skill = parse(r, content, s.folderName(folder)); v.skill != nil {
@@ -183,7 +183,7 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 			v.skill.Dir = s.path(folder)
 		}
 	}
-	v.list = r.list
+	v.problems = r.problems
 	return v
 }
 
@@ -210,7 +210,7 @@ func (s *scanner) list(files fs.FS, folder string, depth int) visit {
 	}
 	if err != nil {
 		r.fatal("unreadable", 0, "the folder cannot be read: %v", err)
-		return visit{list: r.list, volatile: true}
+		return visit{problems: r.problems, volatile: true}
 	}
 	for _, e := range entries {
 		name := path.Join(folder, e.Name())
@@ -227,7 +227,7 @@ func (s *scanner) list(files fs.FS, folder string, depth int) visit {
 	if s.depth == 0 {
 		r.fatal("skill-file", 0, "the folder has no file SKILL.md; add one, or load the folder above")
 	}
-	v.list = append(v.list, r.list...)
+	v.problems = append(v.problems, r.problems...)
 	return v
 }
 
@@ -244,7 +244,7 @@ func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 		report = r.warn
 	}
 	report("skill-file", 0, "the file must be called SKILL.md; some programs will not find it")
-	found.list = append(r.list, found.list...)
+	found.problems = append(r.problems, found.problems...)
 	found.stamps = append(found.stamps, v.stamps...)
 	return found
 }
@@ -263,7 +263,7 @@ func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 		if target, outside := s.stat(s.path(name)); outside == nil && !target.IsDir() {
 			return // a link to a file
 		}
-		v.list = append(v.list, s.unreachable(files, path.Dir(name), name, err).list...)
+		v.problems = append(v.problems, s.unreachable(files, path.Dir(name), name, err).problems...)
 	}
 }
 
@@ -272,14 +272,14 @@ func (s *scanner) unreachable(files fs.FS, folder, name string, err error) visit
 	r := &report{file: s.path(name)}
 	if !isLink(files, name) {
 		r.fatal("unreadable", 0, "cannot be read: %v", err)
-		return visit{list: r.list, volatile: true}
+		return visit{problems: r.problems, volatile: true}
 	}
 	if _, dangling := s.stat(s.path(name)); dangling != nil {
 		r.fatal("symlink", 0, "the link's target does not exist; remove or repair the link")
 	} else {
 		r.fatal("symlink", 0, "the link leads out of %s, or names its target from the root, and is not followed; replace it by a copy, or load its target's folder", s.path("."))
 	}
-	v := visit{list: r.list}
+	v := visit{problems: r.problems}
 	if info, err := fs.Stat(files, folder); err == nil { // replacing the link changes the folder
 		v.stamps = append(v.stamps, s.stamp(folder, info))
 	}

@@ -129,8 +129,8 @@ func newReport(s *Skill) *report { return &report{file: cmp.Or(s.Path, "skill "+
 
 // A report collects the diagnostics of one file.
 type report struct {
-	file string
-	list []Diagnostic
+	file     string
+	problems []Diagnostic
 }
 
 // maxDiagnostics bounds the diagnostics of a file. Fatal ones, and the first error, are added even beyond.
@@ -138,11 +138,11 @@ const maxDiagnostics = 100
 
 func (r *report) add(d Diagnostic, format string, args []any) {
 	isError := func(d Diagnostic) bool { return d.Severity == SeverityError }
-	if len(r.list) >= maxDiagnostics && !d.Fatal && (!isError(d) || slices.ContainsFunc(r.list, isError)) {
+	if len(r.problems) >= maxDiagnostics && !d.Fatal && (!isError(d) || slices.ContainsFunc(r.problems, isError)) {
 		return
 	}
 	d.File, d.Message = r.file, fmt.Sprintf(format, args...)
-	r.list = append(r.list, d)
+	r.problems = append(r.problems, d)
 }
 
 // warn reports what is allowed but probably a mistake.
@@ -161,5 +161,5 @@ func (r *report) fatal(rule string, line int, format string, args ...any) {
 }
 
 func (r *report) failed() bool {
-	return slices.ContainsFunc(r.list, func(d Diagnostic) bool { return d.Fatal })
+	return slices.ContainsFunc(r.problems, func(d Diagnostic) bool { return d.Fatal })
 }

@@ -41,7 +41,7 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		return byPath[folder]
 	}
 	f.once.Do(f.dropShadowed)
-	for _, d := range slices.Concat(f.list, f.shadowed) {
+	for _, d := range slices.Concat(f.problems, f.shadowed) {
 		rep := at(d.File)
 		rep.Diagnostics = append(rep.Diagnostics, d)
 	}
@@ -49,7 +49,7 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		r := newReport(s)
 		checkBody(r, s)
 		rep := at(r.file)
-		rep.Diagnostics = append(rep.Diagnostics, r.list...)
+		rep.Diagnostics = append(rep.Diagnostics, r.problems...)
 	}
 	reports := make([]Report, 0, len(byPath))
 	for _, rep := range byPath {
