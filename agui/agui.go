@@ -94,7 +94,7 @@ const (
 
 // New returns a handler. Call Shutdown when it is no longer needed.
 func New(cfg Config) (*Handler, error) {
-	full, ok := cfg.Store.(store)
+	st, ok := cfg.Store.(store)
 	switch {
 	case cfg.Store == nil:
 		return nil, errors.New("agui: Config.Store is nil; set it, for example to session.Dir(…)")
@@ -106,7 +106,7 @@ func New(cfg Config) (*Handler, error) {
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, defaultMaxTools))
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	h := &Handler{cfg: cfg, store: full, engine: cfg.Engine}
+	h := &Handler{cfg: cfg, store: st, engine: cfg.Engine}
 	if h.engine != nil {
 		return h, nil
 	}
@@ -115,7 +115,7 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agui: Config.Agent: %w", err)
 	}
-	h.loop = newLoop(full, cfg.Agent, a, cfg.Log)
+	h.loop = newLoop(st, cfg.Agent, a, cfg.Log)
 	return h, nil
 }
 
@@ -196,7 +196,8 @@ func (h *Handler) sessionID(r *http.Request, thread string) (string, error) {
 }
 
 const (
-	idleCheck    = time.Second      // without events a stream checks at this interval whether the session still runs
+	idleCheck    = time.Second      // interval of [stream.check] while there are no events
+	idleReads    = 5                // of so many checks one wakes the session, and one reads the store
 	keepAlive    = 15 * time.Second // interval of comments, so that proxies do not close the stream
 	writeTimeout = 30 * time.Second // of a write to a client
 )

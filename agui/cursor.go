@@ -16,13 +16,13 @@ type cursor struct {
 	last  string // the id of the input whose run ends the stream; empty for the next run that ends
 	after int64  // number of the event after which the stream begins
 
-	step int64 // the open step; 0 if none is
+	step int64 // the open step; 0 if none is open
 
-	// The events up to seq were sent completely, and the first n AG-UI events of the next one.
+	// All AG-UI events of the session's events up to number seq were sent, and the first n of the event after that.
 	seq int64
 	n   int
 
-	mid messagePos
+	mid messagePos // the position within that event, if it is a message whose deltas are being sent
 }
 
 // finished is the cursor's n after the last event of a stream that ended without the end of a run.
@@ -32,12 +32,12 @@ const finished = 1 << 30
 // messages it is zero. A message is translated to a list of AG-UI events; each part of it, a text or a reasoning,
 // becomes several of them.
 type messagePos struct {
-	message string
-	part    string // the id of the open part; empty if none is open
-	think   bool   // the part is reasoning
-	base    int    // the index of the part's first event
-	next    int    // the index of the first event that was not sent completely
-	offset  int    // number of bytes of that event's text that were sent
+	message   string
+	part      string // the id of the open part; empty if none is open
+	reasoning bool   // the part is reasoning
+	base      int    // the index of the part's first event
+	next      int    // the index of the first event that was not sent completely
+	offset    int    // number of bytes of that event's text that were sent
 }
 
 const (
@@ -47,7 +47,7 @@ const (
 
 func (c cursor) String() string {
 	kind := "t"
-	if c.mid.think {
+	if c.mid.reasoning {
 		kind = "r"
 	}
 	list := [cursorFields]string{c.run, c.last, itoa(c.after), itoa(c.step), itoa(c.seq), strconv.Itoa(c.n),
@@ -74,7 +74,7 @@ func parseCursor(text string) (cursor, error) {
 	p := fieldParser{}
 	c.after, c.step, c.seq, c.n = p.int64(list[2]), p.int64(list[3]), p.int64(list[4]), p.int(list[5])
 	if len(list) == cursorFields {
-		c.mid = messagePos{message: p.unescape(list[6]), part: p.unescape(list[7]), think: list[8] == "r",
+		c.mid = messagePos{message: p.unescape(list[6]), part: p.unescape(list[7]), reasoning: list[8] == "r",
 			base: p.int(list[9]), next: p.int(list[10]), offset: p.int(list[11])}
 	}
 	if p.bad || c.seq < c.after || c.String() != text {

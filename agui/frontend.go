@@ -154,33 +154,33 @@ func namesake(tk *toolkit.Toolkit, f frontendTool) string {
 
 // addFrontend returns a copy of a toolkit with frontend tools.
 func addFrontend(tk *toolkit.Toolkit, tools []frontendTool) (*toolkit.Toolkit, error) {
-	src := &frontend{}
+	src := &frontendSource{}
 	for _, t := range tools {
-		src.tools = append(src.tools, external{tool.Info{Name: t.Name, Description: t.Description, Input: t.Parameters, External: true}})
+		src.tools = append(src.tools, externalTool{tool.Info{Name: t.Name, Description: t.Description, Input: t.Parameters, External: true}})
 	}
 	kit := tk.Config()
 	kit.Basic.Sources = append(slices.Clone(kit.Basic.Sources), src) // a source never replaces a tool
 	return toolkit.New(kit)
 }
 
-// A frontend is the [tool.Source] of the tools of a request.
-type frontend struct{ tools []tool.Tool }
+// A frontendSource is the [tool.Source] of the tools of a request.
+type frontendSource struct{ tools []tool.Tool }
 
-func (f *frontend) Tools(context.Context) ([]tool.Tool, error) { return f.tools, nil }
+func (f *frontendSource) Tools(context.Context) ([]tool.Tool, error) { return f.tools, nil }
 
-// An external is a tool that the frontend runs.
-type external struct{ info tool.Info }
+// An externalTool is a tool that the frontend runs.
+type externalTool struct{ info tool.Info }
 
-func (e external) Info() tool.Info { return e.info }
+func (e externalTool) Info() tool.Info { return e.info }
 
-func (e external) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
+func (e externalTool) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		yield(tool.Chunk{}, errors.New("the frontend runs this tool"))
 	}
 }
 
 // Judge lets calls run without approval, unless a rule says otherwise: nothing runs on the server.
-func (e external) Judge(c *permission.Call) { c.Checker = allowed{} }
+func (e externalTool) Judge(c *permission.Call) { c.Checker = allowed{} }
 
 type allowed struct{ permission.BaseChecker }
 

@@ -64,12 +64,12 @@ func (p *planner) newMessages() ([]*wireMessage, error) {
 		}
 	}
 	var fresh []*wireMessage
-	last := "" // the last message of the user that both have
+	last := "" // the id of the last message of the user that the request and the session have
 	for i := range p.in.Messages {
 		m := &p.in.Messages[i]
 		stored, ok := known[m.ID]
 		switch {
-		case ok && !same(stored, m) && !p.equalsInput(m):
+		case ok && !sameMessage(stored, m) && !p.equalsInput(m):
 			return nil, differs("message %q is not the one that the thread has under this id", m.ID)
 		case ok && m.Role == "user" && len(fresh) > 0:
 			return nil, differs("message %q is before message %q, which the thread has already", fresh[0].ID, m.ID)
@@ -98,15 +98,15 @@ func differs(format string, args ...any) error {
 	return mismatched("history_differs", format+"; GET the thread to load its messages", args...)
 }
 
-// same reports whether a message of the client equals the session's. Of results it only compares the calls, since their
-// texts may have been shortened.
-func same(stored wireMessage, m *wireMessage) bool {
+// sameMessage reports whether a message of the client equals the session's. Of results it only compares the ids of their
+// calls, since the session may have shortened the texts.
+func sameMessage(stored wireMessage, m *wireMessage) bool {
 	if stored.Role != m.Role || stored.Role == "tool" {
 		return stored.Role == m.Role && stored.ToolCallID == m.ToolCallID
 	}
 	if text, ok := m.text(); ok {
-		var has string
-		if len(stored.Content) > 0 && json.Unmarshal(stored.Content, &has) != nil || has != text {
+		var storedText string
+		if len(stored.Content) > 0 && json.Unmarshal(stored.Content, &storedText) != nil || storedText != text {
 			return false
 		}
 	}
@@ -199,14 +199,14 @@ func (p *planner) addAnswers(hasMessages bool) error {
 	for _, e := range p.in.Resume {
 		resume[e.InterruptID] = e
 	}
-	open := 0
+	unanswered := 0
 	for _, ev := range p.state.Pending() {
 		switch ev := ev.(type) {
 		case *event.Approval:
 			id := interruptID(ev.Call, ev.Question)
 			e, ok := resume[id]
 			if !ok {
-				open++
+				unanswered++
 				continue
 			}
 			delete(resume, id)
@@ -219,8 +219,8 @@ func (p *planner) addAnswers(hasMessages bool) error {
 			}
 		}
 	}
-	if open > 0 && (hasMessages || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
-		return mismatched("interrupts_open", "%d interrupt(s) of the thread are not answered; the request's resume must answer each", open)
+	if unanswered > 0 && (hasMessages || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
+		return mismatched("interrupts_open", "%d interrupt(s) of the thread are not answered; the request's resume must answer each", unanswered)
 	}
 	for _, e := range p.in.Resume {
 		if _, unknown := resume[e.InterruptID]; !unknown {
@@ -316,7 +316,7 @@ func answerID(interrupt string, n int) string {
 	return answerPrefix + hex.EncodeToString(sum[:16]) + "." + strconv.Itoa(n)
 }
 
-// maxAnswers is the number of answers to a question that may be refused.
+// maxAnswers is how many answers to a question may be sent, each after the one before was refused.
 const maxAnswers = 20
 
 // addAnswer adds an answer to the inputs, unless it was sent before. It fails if a different answer was sent before.

@@ -36,7 +36,7 @@ type job struct {
 	grant   *grant // of the last request; nil if the session was only woken
 	senders int    // requests whose inputs are being stored
 	running bool   // a goroutine runs the session
-	again   bool   // an input has arrived since the session was last run
+	again   bool   // the session must be run once more, for example because an input has arrived
 }
 
 // A listener gets the events of a run when they occur, unless its buffer is full.
@@ -177,8 +177,8 @@ func (l *loop) work(id string, j *job) {
 	}
 }
 
-// mustRetry reports whether inputs wait in a session that another process has open, and which may not see the last of
-// them. A session that was only woken is left to that process.
+// mustRetry reports whether inputs wait in a session that another process has open: that process may end without seeing
+// the last of them. A session that was only woken is left to that process.
 func (l *loop) mustRetry(id string, g *grant) bool {
 	if g == nil {
 		return false
@@ -233,7 +233,7 @@ func (l *loop) runOnce(s *session.Session, id string, a *agent.Agent) error {
 			return err
 		}
 		l.publish(id, ev)
-		if e, ok := ev.(*event.End); ok && e.Reason != event.EndError { // an error follows
+		if e, ok := ev.(*event.End); ok && e.Reason != event.EndError { // after an EndError Run yields its error
 			end = e
 			break
 		}
@@ -242,6 +242,7 @@ func (l *loop) runOnce(s *session.Session, id string, a *agent.Agent) error {
 		return nil
 	}
 	after, err := l.store.Inputs(l.ctx, id)
+	// Inputs that waited before this run and still wait need another one.
 	if slices.ContainsFunc(after, func(e session.Entry) bool {
 		return slices.ContainsFunc(before, func(b session.Entry) bool { return b.ID == e.ID })
 	}) {

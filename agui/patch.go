@@ -43,9 +43,9 @@ func appendDiff(list []patch, path string, a, b any) ([]patch, error) {
 	if reflect.DeepEqual(a, b) {
 		return list, nil
 	}
-	from, ok := a.(map[string]any)
-	to, alsoOK := b.(map[string]any)
-	if !ok || !alsoOK {
+	from, isObject := a.(map[string]any)
+	to, becomesObject := b.(map[string]any)
+	if !isObject || !becomesObject {
 		value, err := json.Marshal(b)
 		return append(list, patch{"replace", path, value}), err
 	}

@@ -57,7 +57,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	return s.run(r.Context(), live)
 }
 
-// A request with another grant is tried again while the last run is being closed.
+// A request with another grant is tried again while a run has ended and its session is not closed yet.
 const (
 	grantRetry = 20 * time.Millisecond
 	grantTries = 100
@@ -229,9 +229,9 @@ func (s *stream) join(ctx context.Context, live *listener, st *agent.State, info
 	if err != nil {
 		return err
 	}
-	asked := len(st.Pending()) > 0
+	waiting := len(st.Pending()) > 0 // for answers; until they are sent, other inputs start no run
 	for _, e := range entries {
-		if !asked || isAnswer(e.ID) {
+		if !waiting || isAnswer(e.ID) {
 			s.pos.last = e.ID
 		}
 	}
@@ -256,8 +256,8 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	live, end := h.listen(r.Context(), id)
-	defer end()
+	live, stopListening := h.listen(r.Context(), id)
+	defer stopListening()
 	st, info, err := session.Read(r.Context(), h.store, id, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		entries, err := h.store.Inputs(r.Context(), id)
@@ -267,7 +267,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 		if len(entries) == 0 {
 			return refuse(http.StatusNotFound, "there is no thread %q", thread)
 		}
-		st = &agent.State{} // its first input was not processed yet
+		st = &agent.State{} // the session's first input was not processed yet
 	} else if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info se
 		return refuse(http.StatusBadRequest, "Last-Event-ID is after the end of the thread; repeat the request without it")
 	}
 	if h.loop != nil && info.Status != session.StatusWaiting {
-		h.loop.wake(s.session, false) // its process may have died
+		h.loop.wake(s.session, false) // the process that ran the session may have died
 	}
 	s.stored = info.Event
 	return s.run(ctx, live)

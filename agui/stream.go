@@ -348,13 +348,13 @@ func (s *stream) check(ctx context.Context, idleTicks int) error {
 			return err
 		}
 	}
-	if s.h.loop != nil && idleTicks%5 == 0 {
-		s.h.loop.wake(s.session, false) // its process may have died
+	if s.h.loop != nil && idleTicks%idleReads == 0 {
+		s.h.loop.wake(s.session, false) // the process that runs the session may have died
 	}
 	if s.failed != nil && idleTicks > 1 {
 		return s.fail("run_failed", "the run failed; the server's log has the reason")
 	}
-	if s.pos.last == "" || idleTicks%5 != 2 {
+	if s.pos.last == "" || idleTicks%idleReads != 2 { // the first time after two seconds
 		return nil
 	}
 	in, err := s.h.store.Input(ctx, s.session, s.pos.last)

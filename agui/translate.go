@@ -17,8 +17,8 @@ type translator struct {
 	mid  messagePos
 	sent sentDeltas // of the message at mid
 
-	step  int64 // the open step; 0 if none is
-	names map[string]string
+	step  int64             // the open step; 0 if none is open
+	names map[string]string // of called tools, by the path of the call
 	subs  map[string]string // the open sub-agents, by the path of their calls
 	usage message.Usage     // total of the runs that have ended
 }
@@ -58,12 +58,12 @@ func isTransient(ev event.Event) bool {
 // past that event.
 func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 	var msg, block, text string
-	think := false
+	reasoning := false
 	switch ev := ev.(type) {
 	case *event.TextDelta:
 		msg, block, text = ev.Message, ev.Block, ev.Text
 	case *event.ThinkingDelta:
-		msg, block, text, think = ev.Message, ev.Block, ev.Text, true
+		msg, block, text, reasoning = ev.Message, ev.Block, ev.Text, true
 	}
 	if t.mid.message == "" {
 		t.mid, t.sent = messagePos{message: msg}, sentDeltas{}
@@ -73,9 +73,9 @@ func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 		return
 	}
 	m := &t.mid
-	if m.part != "" && (t.sent.block != block || m.think != think) {
+	if m.part != "" && (t.sent.block != block || m.reasoning != reasoning) {
 		list := closings(*m)
-		m.next, m.offset = m.base+sizeOf(m.think)-len(list), 0
+		m.next, m.offset = m.base+sizeOf(m.reasoning)-len(list), 0
 		for i, w := range list {
 			m.next++
 			if i == len(list)-1 {
@@ -86,45 +86,45 @@ func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 	}
 	if m.part == "" {
 		t.sent.block, t.sent.text = block, ""
-		if !think {
+		if !reasoning {
 			t.sent.texts++
 		}
-		m.part, m.think, m.base = partID(msg, t.sent.parts, !think && t.sent.texts == 1), think, m.next
+		m.part, m.reasoning, m.base = partID(msg, t.sent.parts, !reasoning && t.sent.texts == 1), reasoning, m.next
 		t.sent.parts++
-		for _, w := range openings(m.part, think) {
+		for _, w := range openings(m.part, reasoning) {
 			m.next++
 			send(w)
 		}
 	}
 	t.sent.text += text
 	m.offset += len(text)
-	send(contentOf(m.part, think, text))
+	send(contentOf(m.part, reasoning, text))
 }
 
 // sizeOf returns the number of events of a part.
-func sizeOf(think bool) int {
-	if think {
+func sizeOf(reasoning bool) int {
+	if reasoning {
 		return 5
 	}
 	return 3
 }
 
-func openings(id string, think bool) []*wireEvent {
-	if think {
+func openings(id string, reasoning bool) []*wireEvent {
+	if reasoning {
 		return []*wireEvent{{Type: "REASONING_START", MessageID: id}, {Type: "REASONING_MESSAGE_START", MessageID: id, Role: "reasoning"}}
 	}
 	return []*wireEvent{{Type: "TEXT_MESSAGE_START", MessageID: id, Role: "assistant"}}
 }
 
-func contentOf(id string, think bool, text string) *wireEvent {
-	if think {
+func contentOf(id string, reasoning bool, text string) *wireEvent {
+	if reasoning {
 		return &wireEvent{Type: "REASONING_MESSAGE_CONTENT", MessageID: id, Delta: text}
 	}
 	return &wireEvent{Type: "TEXT_MESSAGE_CONTENT", MessageID: id, Delta: text}
 }
 
-func endings(id string, think bool) []*wireEvent {
-	if think {
+func endings(id string, reasoning bool) []*wireEvent {
+	if reasoning {
 		return []*wireEvent{{Type: "REASONING_MESSAGE_END", MessageID: id}, {Type: "REASONING_END", MessageID: id}}
 	}
 	return []*wireEvent{{Type: "TEXT_MESSAGE_END", MessageID: id}}
@@ -132,11 +132,11 @@ func endings(id string, think bool) []*wireEvent {
 
 // closings returns the events that close the open part at a position.
 func closings(m messagePos) []*wireEvent {
-	list := endings(m.part, m.think)
+	list := endings(m.part, m.reasoning)
 	switch sent := m.next - m.base; {
 	case m.part == "" || sent <= 0:
 		return nil
-	case m.think && (sent == 1 || sent >= 4): // the reasoning message was not opened, or is already closed
+	case m.reasoning && (sent == 1 || sent >= 4): // the reasoning message was not opened, or is already closed
 		return list[1:]
 	}
 	return list
@@ -246,7 +246,7 @@ func fits(list []*wireEvent, mid messagePos, sent sentDeltas) bool {
 		return mid.offset == 0
 	}
 	first := mid.base
-	if first >= len(list) || list[first].MessageID != mid.part || list[first].Type != openings(mid.part, mid.think)[0].Type {
+	if first >= len(list) || list[first].MessageID != mid.part || list[first].Type != openings(mid.part, mid.reasoning)[0].Type {
 		return false
 	}
 	if mid.offset == 0 {
