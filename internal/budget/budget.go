@@ -19,12 +19,12 @@ type Cost struct {
 // How far a cost may be from its budget. An operation that has become much cheaper fails
 // too, so that the budget is lowered.
 const (
-	maxFactor     = 1.15
-	minFactor     = 0.6
-	maxRaceFactor = 3 // with the race detector
-
+	maxRatio    = 1.15
+	minRatio    = 0.6
 	slackAllocs = 2 // of each run of op, for what pools lose to the garbage collector
 	slackBytes  = 256
+
+	maxRatioUnderRace = 3
 )
 
 const (
@@ -53,9 +53,9 @@ func Hold(t testing.TB, want Cost, n int, op func()) {
 	}
 	t.Logf("%.4g allocations, %.5g bytes", got.Allocs, got.Bytes)
 	extra, extraBytes := slackAllocs/float64(n), slackBytes/float64(n)
-	high, low := maxFactor, minFactor
+	high, low := maxRatio, minRatio
 	if race {
-		high, low = maxRaceFactor, 0
+		high, low = maxRatioUnderRace, 0
 	}
 	if got.Allocs > want.Allocs*high+extra || got.Bytes > want.Bytes*high+extraBytes {
 		t.Errorf("%.4g allocations and %.5g bytes; the budget is %v and %v", got.Allocs, got.Bytes, want.Allocs, want.Bytes)

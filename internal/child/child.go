@@ -25,7 +25,7 @@ func Command(program string, config any) (*exec.Cmd, error) {
 	// Without GORACE each process of the race detector sleeps a second at its end.
 	cmd.Env = append(os.Environ(), variable+"="+string(data), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe()
+	_, err = cmd.StdinPipe() // ends with this process, and then Main ends the child
 	return cmd, err
 }
 

@@ -13,7 +13,7 @@ import (
 var reference = lazy.Regexp(`\$\{([^${}]*)\}`)
 
 // Expand replaces ${VAR}, ${env:VAR}, ${VAR:-default} and the variables of VS Code in s. The variable must be set unless
-// there is a default. Dir is the directory of the configuration. The error is for the first reference that has one.
+// there is a default. dir is the directory of the configuration. The error is for the first reference without a value.
 func Expand(s, dir string) (string, error) {
 	var first error
 	out := reference().ReplaceAllStringFunc(s, func(m string) string {

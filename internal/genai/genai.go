@@ -107,7 +107,7 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 			op := &Op{Name: OpAgent, Target: name}
 			calls := map[string]*event.ToolCall{} // the calls that have not started, by id
 			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
-			defer func() { end() }()
+			defer end()
 			for ev, err := range next(ctx, st, inputs...) {
 				switch ev := ev.(type) {
 				case *event.RunStart:
@@ -142,7 +142,7 @@ func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.Too
 	end()
 }
 
-// An observedModel observes each attempt of a model call separately, since an agent retries around its middleware.
+// An observedModel observes each attempt of a call, since retries wrap the models that middleware returns.
 type observedModel struct {
 	model.Model
 	begin   Begin
@@ -162,7 +162,7 @@ func (m *observedModel) Generate(ctx context.Context, req *model.Request) iter.S
 		}
 		start := time.Now()
 		ctx, end := m.begin(ctx, op)
-		defer func() { end() }()
+		defer end()
 		chunks := func(yield func(model.Chunk, error) bool) {
 			for ch, err := range m.Model.Generate(ctx, req) {
 				if op.First == 0 && err == nil {
@@ -182,7 +182,7 @@ func (m *observedModel) Generate(ctx context.Context, req *model.Request) iter.S
 			return
 		}
 		op.Answer, _, _ = model.Collect(func(collect func(model.Chunk, error) bool) {
-			collecting := true // until Collect has its result; the consumer may continue
+			collecting := true // the collector stops at the finish, but the consumer gets all chunks
 			chunks(func(ch model.Chunk, err error) bool {
 				collecting = collecting && collect(ch, err)
 				return yield(ch, err)
@@ -205,7 +205,7 @@ func (begin Begin) tool(next tool.Handler) tool.Handler {
 		return func(yield func(tool.Chunk, error) bool) {
 			op := &Op{Name: OpTool, Target: call.Name, Call: call, Session: session(ctx)}
 			ctx, end := begin(ctx, op)
-			defer func() { end() }()
+			defer end()
 			col := tool.NewCollector(call)
 			for ch, err := range next(ctx, t, call) {
 				switch {

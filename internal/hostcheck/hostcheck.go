@@ -1,5 +1,5 @@
-// Package hostcheck recognizes requests that a page of an attacker cannot make: it can make its own name resolve to this
-// machine (DNS rebinding), but the Host of its requests is that name.
+// Package hostcheck recognizes requests that do not come from an attacker's page: the attacker can make the page's name
+// resolve to this machine (DNS rebinding), but then the Host of the page's requests is that name.
 package hostcheck
 
 import (

@@ -15,9 +15,9 @@ const maxCompared = 128
 // number of differing letters. Case, blanks and punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {
-		name    string
-		cost    int
-		letters int // see letters
+		name   string
+		cost   int
+		differ int // see differingLetters
 	}
 	word = fold(word)
 	limit := (len(word) + 1) / 3
@@ -29,11 +29,11 @@ func Names(word string, known []string, n int) []string {
 			cost = min(cost, limit)
 		}
 		if word != "" && cost <= limit {
-			found = append(found, candidate{name, cost, letters(word, folded)})
+			found = append(found, candidate{name, cost, differingLetters(word, folded)})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.letters, b.letters))
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.differ, b.differ))
 	})
 	var names []string
 	for _, f := range found[:min(n, len(found))] {
@@ -65,6 +65,7 @@ func withoutDigits(s string) string {
 
 var blanks = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 
+// fold removes what does not count in comparisons: case, blanks, punctuation, and what follows maxCompared bytes.
 func fold(name string) string {
 	return blanks.Replace(strings.ToLower(name[:min(len(name), maxCompared)]))
 }
@@ -92,8 +93,8 @@ func distance(a, b string) int {
 	return prev[len(b)]
 }
 
-// letters counts the bytes that only one of a and b contains.
-func letters(a, b string) int {
+// differingLetters counts the bytes that only one of a and b contains.
+func differingLetters(a, b string) int {
 	var n [256]int
 	for i := range len(a) {
 		n[a[i]]++

@@ -38,7 +38,7 @@ func Start(settings ...string) (*Server, error) {
 
 func start(settings []string) (_ *Server, err error) {
 	s := &Server{}
-	if s.bin, err = programs(); err != nil {
+	if s.bin, err = findOrInstall(); err != nil {
 		return nil, err
 	}
 	// The path of a Unix socket must be short, which a directory of a test may not be.
@@ -54,8 +54,8 @@ func start(settings []string) (_ *Server, err error) {
 	return s, nil
 }
 
-// programs returns the directory of the newest Postgres that is installed.
-func programs() (string, error) {
+// findOrInstall returns the directory with the programs of Postgres.
+func findOrInstall() (string, error) {
 	if dir := installed(); dir != "" {
 		return dir, nil
 	}
@@ -67,7 +67,7 @@ func programs() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close() // unlocks it
+	defer lock.Close() // also unlocks it
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
@@ -88,10 +88,11 @@ func programs() (string, error) {
 	return "", fmt.Errorf("apt-get has installed postgresql, and there is no initdb in /usr/lib/postgresql/*/bin\n%s", out)
 }
 
+// installed returns the directory with the programs of the newest installed Postgres; empty if there is none.
 func installed() string {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is a valid one
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is valid
 	version := func(path string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // others come last
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // 0 for a folder that is not a version
 		return n
 	}
 	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
@@ -172,7 +173,7 @@ func (s *Server) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	for range 600 {
+	for range 600 { // at most 30 s
 		ready := exec.Command(filepath.Join(s.bin, "pg_isready"), "-q", "-h", s.Dir)
 		if ready.Run() == nil {
 			return nil

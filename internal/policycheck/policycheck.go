@@ -13,8 +13,8 @@ import (
 )
 
 // Check reports the errors of [permission.Policy.Check], and rules whose tool name is unknown but similar to a known one.
-// Known are the names of the program's own tools and others, which are further names for rules. listed are the tools that
-// sources have listed. A rule for any other name may be for a tool that a source will list later.
+// own are the program's tools, others further names for rules, and listed the tools that sources have listed. A rule for
+// any other name may be for a tool that a source will list later.
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)
 	for _, t := range own {

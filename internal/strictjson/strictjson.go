@@ -24,7 +24,7 @@ type Head struct {
 	ID     []byte // as written; nil if absent
 	Method bool   // whether there is a method
 
-	kinds int // how many of method, result and error there are
+	kinds int // how many of method, result and error are present
 }
 
 // Message checks a JSON-RPC message: no object in it, at any depth, has two members of the same name, its own members
@@ -61,7 +61,7 @@ const fewMembers = 8
 
 // An openObject is an object whose end check has not reached.
 type openObject struct {
-	first int             // index of its first member in the list of all
+	first int             // the index in check's names of the object's first member
 	seen  map[string]bool // nil up to fewMembers
 }
 
@@ -134,7 +134,7 @@ func (h *Head) note(name string, rest []byte) {
 	}
 }
 
-// has reports whether the object has a member of that name. It adds the name to seen if there are many.
+// has reports whether the object has a member of that name. If the object has many members, has adds the name to seen.
 func (o *openObject) has(names [][]byte, name []byte) bool {
 	own := names[o.first:]
 	if len(own) < fewMembers {
@@ -281,7 +281,7 @@ func (s *scanner) object(as *shape) error {
 		s.i++
 		within, known := as.members[string(name)]
 		if !known {
-			if within = as.each; within == nil {
+			if within = as.each; within == nil { // the names in a map are free
 				if err := checkSpelling(name, as.names); err != nil {
 					return err
 				}

@@ -59,12 +59,12 @@ func (s *Server) Start() error {
 	if err != nil {
 		return err
 	}
-	// Tests of several packages may be the first at the same time: only one of them compiles it.
+	// Tests of several packages may be the first at the same time: only one of them compiles the server.
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "kitbag-temporalserver.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // unlocks it
+	defer lock.Close() // also unlocks it
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Server) Start() error {
 		return err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if _, scan := fmt.Sscanf(line, "ready %d", &s.pid); scan != nil {
+	if _, notReady := fmt.Sscanf(line, "ready %d", &s.pid); notReady != nil {
 		return errors.Join(fmt.Errorf("the server does not start: it prints %s", strconv.Quote(line)), err, s.stop())
 	}
 	return nil

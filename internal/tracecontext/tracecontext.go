@@ -52,8 +52,8 @@ func (c *Context) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// valid returns a string that matches. The limits are those of the W3C's texts: longer values
-// could be used to flood the servers behind a gateway.
+// valid returns v if it is a string of at most limit bytes that matches, otherwise "". The limits are those of the W3C's
+// texts: longer values could be used to flood the servers behind a gateway.
 func valid(re func() *regexp.Regexp, limit int, v any) string {
 	if s, ok := v.(string); ok && len(s) <= limit && re().MatchString(s) {
 		return s

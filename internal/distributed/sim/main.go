@@ -84,7 +84,8 @@ func (f figures) load(conversations float64) load {
 		l.limit = "transactions"
 	}
 	l.databases = math.Max(1, math.Ceil(math.Max(byCPU, byTx)))
-	l.dollars = (l.workers+l.postgres+l.temporal)*f["core-price"]*730 + l.diskGB*f["disk-price"]
+	const hours = 730 // of a month
+	l.dollars = (l.workers+l.postgres+l.temporal)*f["core-price"]*hours + l.diskGB*f["disk-price"]
 	return l
 }
 

@@ -63,7 +63,7 @@ func run(command []string) error {
 			Toolkit: tk, Name: "kitbag-conformance", Version: "1.0.0",
 			Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite cannot approve calls
 			Prompts: prompts(), Resources: resources(),
-			TaskAfter: time.Hour, // only those of taskTools
+			TaskAfter: time.Hour, // only calls of taskTools become tasks earlier
 		}
 		if replicas > 0 {
 			cfg.Replicas = &mcpserver.Replicas{Shared: shared, URL: urls[len(urls)-1].String() + "/mcp"}

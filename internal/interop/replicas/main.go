@@ -158,8 +158,8 @@ func (c *cluster) startOne(ctx context.Context, i int) error {
 // leaveBalancer is how long before its end a deployment takes a gateway out of the balancer.
 const leaveBalancer = 100 * time.Millisecond
 
-// restart ends a gateway by a signal, and starts another one at its address. One that is not killed is taken out of the
-// balancer first.
+// restart ends a gateway by a signal, and starts another one at its address. A gateway that is not killed is taken out of
+// the balancer first.
 func (c *cluster) restart(ctx context.Context, i int, how os.Signal) error {
 	if how == syscall.SIGTERM {
 		c.excluded[i].Store(true)
@@ -236,10 +236,10 @@ func (c *cluster) roundRobin(transport http.RoundTripper) http.RoundTripper {
 type result struct {
 	Sessions      int   `json:"sessions"`
 	Calls         int64 `json:"calls"`
-	LostSilently  int64 `json:"lost_silently"`   // without an answer, with a wrong one, or with effects that are not as the answer says
-	FailedAndTold int64 `json:"failed_and_told"` // with an error that says so
-	Asked         int64 `json:"asked"`
-	Answered      int64 `json:"answered"` // calls that were made after the answer
+	LostSilently  int64 `json:"lost_silently"`   // calls without an answer, with a wrong answer, or with effects that are not as the answer says
+	FailedAndTold int64 `json:"failed_and_told"` // calls with an error that says that they failed
+	Asked         int64 `json:"asked"`           // questions about calls
+	Answered      int64 `json:"answered"`        // calls that were made after the answer to their question
 
 	InDeployment int64 `json:"failed_in_deployment"` // the part of FailedAndTold that neither a killed gateway nor a lost process explains
 }

@@ -21,7 +21,7 @@ import (
 type workers struct {
 	url     string
 	pause   time.Duration
-	killing atomic.Bool // whether a gateway was killed
+	killing atomic.Bool // gateways are being killed, not stopped as in a deployment
 
 	stopped sync.Once
 	end     context.CancelFunc
@@ -54,7 +54,7 @@ func (w *workers) start(ctx context.Context, sessions int) error {
 			return err
 		}
 		w.clients = append(w.clients, c)
-		s := &worker{workers: w, name: fmt.Sprint("s", i), client: c, old: i%2 == 0, counts: i%2 == 0 && i < 2*countingSessions}
+		s := &worker{workers: w, name: fmt.Sprint("s", i), client: c, opens: i%2 == 0, counts: i%2 == 0 && i < 2*countingSessions}
 		w.all.Go(func() { s.work(ctx, time.Duration(i)*w.pause/time.Duration(sessions)) })
 	}
 	return nil
@@ -103,14 +103,14 @@ type worker struct {
 	*workers
 	name   string
 	client *mcpclient.Client
-	old    bool // its MCP revision has sessions
+	opens  bool // it opens groups, because its MCP revision has sessions
 	counts bool // it calls count
 	last   int  // the last answer of count; -1 if it is not known
 }
 
 // work opens the groups, once, and calls tools until ctx ends. A call that was begun is completed.
 func (s *worker) work(ctx context.Context, delay time.Duration) {
-	for opened, i := !s.old, 0; ; i++ {
+	for opened, i := !s.opens, 0; ; i++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -172,7 +172,7 @@ func (s *worker) callCount() {
 // callGrouped calls a tool that is in a group: directly if the group is open, or by call_tool.
 func (s *worker) callGrouped(name string, input map[string]any) (string, error) {
 	s.count.Calls.Add(1)
-	if !s.old {
+	if !s.opens {
 		name, input = "call_tool", map[string]any{"name": name, "arguments": input}
 	}
 	return s.call(name, input)
