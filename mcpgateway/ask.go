@@ -151,7 +151,7 @@ func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 // server has not run it.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		mayLogIn := p.up.users != nil && p.up.users.tokens.logins != nil // until something has come from the server
+		mayLogIn := p.up.users != nil && p.up.users.tokens.logins != nil // false once the server has answered
 		loginEnded := false
 		p.call(ctx, call, func(chunk tool.Chunk, err error) bool {
 			loginEnded = mayLogIn && errors.Is(err, mcpclient.ErrLogin)

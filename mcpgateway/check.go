@@ -94,7 +94,7 @@ func (c *Config) check() error {
 	return errors.Join(k.errs...)
 }
 
-// An access is what a credential or a grant of the configuration allows, with its key in the file.
+// An access is what a credential or an entry of oauth.grants allows. key is its key in the file.
 type access struct {
 	key     string
 	ceiling toolkit.Ceiling
@@ -191,7 +191,7 @@ func (k *checker) glob(where, glob string) {
 			return
 		}
 	}
-	// A group that cannot have tools causes no other error.
+	// No later error would show that the group can have no tools.
 	k.fail(where, "%q cannot match a tool; the names of tools begin with %s", glob, strings.Join(prefixes, ", "))
 }
 

@@ -57,7 +57,7 @@ func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, update
 		return nil, nil, err
 	}
 	stop, err = c.WatchResource(ctx, e.inner, updated)
-	if unwatch := stop; err == nil && u.users != nil { // the user's connection is needed until then
+	if unwatch := stop; err == nil && u.users != nil { // keep the user's connection while it watches
 		stop = func() { unwatch(); done(false) }
 	} else {
 		done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))

@@ -131,7 +131,7 @@ func Load(file string) (Config, error) {
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// checkValues adds the mistakes of values, unless something could not be read: they could follow from that.
+// checkValues adds the mistakes in values, unless something could not be read, which may have caused them.
 func (r *reader) checkValues() {
 	if joined, ok := r.cfg.check().(interface{ Unwrap() []error }); ok && len(r.errs) == 0 {
 		for _, err := range joined.Unwrap() {
@@ -305,11 +305,7 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 		}
 		rest[m.key] = m.value
 	}
-	settings, err := json.Marshal(map[string]any{"permissions": rest})
-	if err != nil {
-		r.fail(key, "%w", err)
-		return nil
-	}
+	settings, _ := json.Marshal(map[string]any{"permissions": rest}) // decoded JSON can be encoded
 	name := r.file
 	if outer := strings.TrimSuffix(key, "permissions"); outer != "" {
 		name += ": " + strings.TrimSuffix(outer, ".")
@@ -387,7 +383,7 @@ func (r *reader) hash(key string, ms members) (hash string) {
 	}
 	if !mcpserver.ValidHash(hash) {
 		r.fail(join(key, "hash"), "is not the hash of a token; make both with: kitbag mcp key")
-		return "invalid" // the file is not used
+		return "invalid" // not empty, so that no token is asked for; Load fails anyway
 	}
 	return hash
 }

@@ -28,7 +28,7 @@ func (r *reader) oauth(data json.RawMessage) {
 	r.cfg.OAuth = c
 }
 
-// grant reads a row of the table of what users may do.
+// grant reads one of oauth.grants, which say what users may do.
 func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 	ms, ok := r.fields(key, data, field{"name", &g.Name, "a string"}, field{name: "claims"}, field{name: "groups"}, field{name: "permissions"},
 		field{"sessions", &g.Sessions, "a number"}, field{"calls", &g.Calls, "a number"})
@@ -110,10 +110,10 @@ func (r *reader) logins(data json.RawMessage) {
 }
 
 // variable returns the content of an environment variable, which must not be empty.
-func (r *reader) variable(key, name, to string) string {
+func (r *reader) variable(key, name, meaning string) string {
 	value := os.Getenv(name)
 	if value == "" {
-		r.fail(key, "the environment variable %q is empty or not set; set it to %s", name, to)
+		r.fail(key, "the environment variable %q is empty or not set; set it to %s", name, meaning)
 	}
 	return value
 }

@@ -90,8 +90,7 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	l.setGroupNames(own)
-	serve.Toolkit = g.Toolkit
-	serve.Listed = g.listed
+	serve.Toolkit, serve.Listed = g.Toolkit, g.addSaved
 	mcpupstream.Attach(&serve, items{g})
 	if cfg.AuditFile != "" || cfg.AuditWriter != nil {
 		if g.audit, err = openAudit(&cfg); err != nil {

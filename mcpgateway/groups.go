@@ -67,7 +67,7 @@ func (u *upstream) forGroups() *mcpgroups.Server {
 		s.Labels = append(s.Labels, mcpgroups.Label{Name: l.Name, Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine), Parents: l.Parents})
 	}
 	s.Source = func(p mcpgroups.Part) tool.Source {
-		if p.Label == "" && p.Others == nil {
+		if p.Label == "" && p.Others == nil { // all tools of the server
 			return &source{u, p, p.Keep}
 		}
 		label := p.Label

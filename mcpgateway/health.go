@@ -66,11 +66,12 @@ func (g *Gateway) ServerOf(tool string) string {
 	return ""
 }
 
-// Saved returns by how many bytes the lists of tools that clients got so far were shorter than lists of all tools that were
-// known then.
+// Saved returns how many bytes clients were spared so far, because their lists had only some of the tools that were known
+// at the time.
 func (g *Gateway) Saved() int64 { return g.saved.Load() }
 
-func (g *Gateway) listed(bytes int) {
+// addSaved counts a list of tools that a client has got.
+func (g *Gateway) addSaved(bytes int) {
 	all := 0
 	for _, l := range g.Loads() {
 		all += l.Bytes

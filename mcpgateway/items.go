@@ -58,7 +58,7 @@ func (o items) OnChange(changed func()) (stop func()) {
 	return func() {} // the clients are closed with the gateway
 }
 
-// version is 0 until the server is known to have items of the kind.
+// version returns the version of the list; 0 until the server is known to have items of the kind.
 func (u *upstream) version(kind mcpupstream.Kind) int64 {
 	st := u.client.Status()
 	if kind == mcpupstream.KindPrompt {
@@ -78,15 +78,15 @@ func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vi
 	for i, u := range upstreams {
 		groups := o.groupsOfServer(u)
 		if intersect(groups, v.Listed) || u.version(kind) > 0 && intersect(groups, v.Groups) {
-			wg.Go(func() { lists[i] = o.visible(ctx, u, kind, v) })
+			wg.Go(func() { lists[i] = o.itemsOf(ctx, u, kind, v) })
 		}
 	}
 	wg.Wait()
 	return slices.Concat(lists...)
 }
 
-// visible returns the items of a server that a client sees. If the server cannot list them, there are none.
-func (o items) visible(ctx context.Context, u *upstream, kind mcpupstream.Kind, v mcpupstream.View) (out []mcpupstream.Item) {
+// itemsOf returns the items of a server that a client sees; none if the server cannot list them.
+func (o items) itemsOf(ctx context.Context, u *upstream, kind mcpupstream.Kind, v mcpupstream.View) (out []mcpupstream.Item) {
 	list, err := u.list(ctx, kind)
 	if err != nil {
 		return nil
@@ -264,16 +264,16 @@ func (o items) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vie
 	return raw, nil
 }
 
-// resolve returns the server and the entry of a name, if the client may use it, and its groups.
-func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, []string, error) {
+// resolve returns the server and the entry of a name, and the groups of the entry, if the client may use it.
+func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (u *upstream, e *listEntry, groups []string, err error) {
 	if o.audit != nil && !o.audit.writable() {
 		return nil, nil, nil, &mcpupstream.RequestError{Code: codeInternal, Message: unwritable}
 	}
-	u, e, err := o.lookUp(ctx, kind, v, name)
+	u, e, err = o.lookUp(ctx, kind, v, name)
 	if err != nil {
 		return nil, nil, nil, withoutStderr(ctx, err)
 	}
-	groups := o.groupsOf(u, e.name, e.labels)
+	groups = o.groupsOf(u, e.name, e.labels)
 	if !intersect(groups, v.Groups) {
 		return nil, nil, nil, mcpupstream.ErrNotFound
 	}

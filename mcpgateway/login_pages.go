@@ -73,7 +73,7 @@ func (a authenticator) Wrap(next http.Handler) http.Handler {
 			conn, end := http.NewResponseController(w), time.Now().Add(stepTime)
 			_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(time.Second))
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-			_ = r.ParseForm() // before it counts as busy; on failure no server is found
+			_ = r.ParseForm() // first, since a slow body must not count as busy; without the form no server is found
 			select {
 			case busy <- struct{}{}:
 				defer func() { <-busy }()
@@ -113,7 +113,7 @@ func (l *logins) client(w http.ResponseWriter, r *http.Request) error {
 		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"}, "token_endpoint_auth_method": "none"})
 }
 
-// start serves the start page. It does nothing, because a program may fetch it.
+// start serves the start page. It changes nothing, because programs may fetch a link without the user.
 func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
 	server := r.URL.Query().Get("server")
 	if _, err := l.find(server, ""); err != nil {
@@ -129,7 +129,7 @@ func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// connect is the button of the start page.
+// connect begins step 2, or a logout, when the user presses a button of the start page.
 func (l *logins) connect(w http.ResponseWriter, r *http.Request) error {
 	step := loginStep{Server: r.PostFormValue("server"), Logout: r.PostFormValue("do") == "logout", Issuer: r.PostFormValue("issuer")}
 	if _, err := l.find(step.Server, ""); err != nil {
@@ -164,7 +164,7 @@ func (l *logins) redirect(w http.ResponseWriter, r *http.Request, page string, s
 		return fmt.Errorf("the metadata of the authorization server of %q is too long", step.Server)
 	}
 	http.SetCookie(w, c)
-	headers(w)
+	setHeaders(w)
 	http.Redirect(w, r, page, http.StatusSeeOther)
 	return nil
 }
@@ -202,7 +202,7 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 		return errors.Join(errNotBegun, err)
 	}
 	if step.User == "" {
-		return l.identified(w, r, step)
+		return l.continueToServer(w, r, step)
 	}
 	login, err := l.find(step.Server, step.User)
 	if err != nil {
@@ -217,8 +217,8 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// identified begins step 3, for the user of the token that step 2 gets.
-func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginStep) error {
+// continueToServer ends step 2, which shows who the user is, and begins step 3 or logs the user out.
+func (l *logins) continueToServer(w http.ResponseWriter, r *http.Request, step loginStep) error {
 	token, err := l.identify[step.Issuer].FinishLogin(r.Context(), step.Begun, r.URL.Query())
 	if err != nil {
 		return fmt.Errorf("the login at the gateway: %w", err)
@@ -248,8 +248,8 @@ func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginSt
 	return l.redirect(w, r, page, loginStep{Server: step.Server, User: id.Name, Begun: begun})
 }
 
-// headers sets what keeps the page and its URL, which may have a code, from others.
-func headers(w http.ResponseWriter) {
+// setHeaders sets what keeps the page and its URL, which may have a code, from others.
+func setHeaders(w http.ResponseWriter) {
 	for name, value := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
 		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'", "X-Content-Type-Options": "nosniff"} {
 		w.Header().Set(name, value)
@@ -258,7 +258,7 @@ func headers(w http.ResponseWriter) {
 
 // show writes a page: a text, and HTML that follows it.
 func show(w http.ResponseWriter, status int, text, more string) {
-	headers(w)
+	setHeaders(w)
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Login</title>
 <p>%s</p>%s

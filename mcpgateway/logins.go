@@ -65,13 +65,13 @@ type Login struct {
 
 const (
 	minLoginKey  = 32
-	loginKept    = 365 * 24 * time.Hour // after it was last renewed
-	loginTime    = 10 * time.Minute     // in which a user must have logged in
-	loginWait    = 50 * time.Second     // for which a call waits for the login; many clients give up after a minute
-	lockTime     = 2 * time.Minute
-	lockInterval = 20 * time.Millisecond
-	waitInterval = 500 * time.Millisecond
-	endInterval  = 5 * time.Second // at which connections are closed whose login another replica has ended
+	loginKept    = 365 * 24 * time.Hour   // after it was last renewed
+	loginTime    = 10 * time.Minute       // in which a user must have logged in
+	loginWait    = 50 * time.Second       // for which a call waits for the login; many clients give up after a minute
+	lockTime     = 2 * time.Minute        // after which the lock of a dead replica is released
+	lockInterval = 20 * time.Millisecond  // between attempts to get a lock
+	waitInterval = 500 * time.Millisecond // between looks at a login that a call waits for
+	endInterval  = 5 * time.Second        // at which connections are closed whose login another replica has ended
 )
 
 // logins keeps the logins of users. Values in the stores are sealed, with their key as additional data.
@@ -79,7 +79,7 @@ type logins struct {
 	gateway  *Gateway
 	identify map[string]mcpclient.HTTP // the logins at the gateway's own issuers
 	audience string                    // of Config.OAuth
-	origin   string
+	origin   string                    // scheme and host of the gateway's pages
 	seal     cipher.AEAD
 	kept     mcpserver.Shared // logins, and a list of them
 	brief    mcpserver.Shared // locks and spent redirects
@@ -165,7 +165,7 @@ func get[T any](ctx context.Context, l *logins, key string) (value T, raw []byte
 	return value, raw, nil
 }
 
-// change replaces a stored value, of which do gets the current one; do returns nil to remove it.
+// change replaces a stored value by what do returns for the current one; nil removes the value.
 func change[T any](ctx context.Context, l *logins, key string, do func(now T) any) error {
 	for {
 		now, raw, err := get[T](ctx, l, key)
@@ -200,9 +200,9 @@ func (u *userLogin) Load(ctx context.Context) ([]byte, error) {
 // Save implements OAuth.Store of mcpclient.
 func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error {
 	var r loginRecord
-	before := ""
+	lastID := ""
 	err := change(ctx, u.logins, u.key, func(now loginRecord) any {
-		r, before = now, now.ID
+		r, lastID = now, now.ID
 		r.Server, r.User, r.Store = u.source.cfg.Server, u.user, login
 		if !loggedIn {
 			r.ID = ""
@@ -211,7 +211,7 @@ func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error
 		}
 		return r
 	})
-	if err != nil || r.ID == before {
+	if err != nil || r.ID == lastID {
 		return err
 	}
 	return u.updateList(ctx, r.Login, loggedIn)
@@ -231,7 +231,7 @@ func (l *logins) updateList(ctx context.Context, login Login, add bool) error {
 	})
 }
 
-// Lock implements OAuth.Store of mcpclient. The lock of a replica that has died is released after a while.
+// Lock implements OAuth.Store of mcpclient.
 func (u *userLogin) Lock(ctx context.Context) (unlock func(), err error) {
 	key, mine := "login-lock/"+u.key, []byte(rand.Text())
 	for {

@@ -107,15 +107,16 @@ func (a *audience) updateLevel() {
 func (a *audience) onLogMessage(m mcpclient.LogMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	creds, about := map[string]bool{}, maps.Clone(a.abandoned)
+	creds, calling := map[string]bool{}, maps.Clone(a.abandoned)
 	for l := range a.sessions {
 		creds[l.Credential()] = true
 	}
 	for cred := range a.busy {
-		about[cred] = true
+		calling[cred] = true
 	}
 	for l := range a.sessions {
-		if len(creds) == 1 && len(a.abandoned) == 0 || len(about) == 1 && about[l.Credential()] {
+		// With one credential, or only one that may have a call running, the message is not about another.
+		if len(creds) == 1 && len(a.abandoned) == 0 || len(calling) == 1 && calling[l.Credential()] {
 			sendLog(l, a.client.Name(), m)
 		}
 	}

@@ -137,8 +137,8 @@ func replicaURL(cfg Config) string {
 	return cfg.Serve.Replicas.URL
 }
 
-// sameServer reports whether a server can keep running. Functions cannot be compared; they come from the program, not from
-// the file.
+// sameServer reports whether a server can keep running. Functions are ignored: they cannot be compared, and come from the
+// program, not from the file.
 func sameServer(old, now *Config, a, b mcpclient.Server) bool {
 	for _, lists := range [][2][]string{{old.Labels, now.Labels}, {old.PerSession, now.PerSession}} {
 		if slices.Contains(lists[0], a.Name) != slices.Contains(lists[1], b.Name) {

@@ -20,7 +20,7 @@ const maxSessionClients = 256
 type sessionClients struct {
 	cfg     mcpclient.Server
 	share   int    // the limit for one credential
-	gateway string // a random name for this gateway; see wasLost
+	gateway string // a random name for this gateway; see claimProcess
 
 	mu           sync.Mutex
 	clients      map[<-chan struct{}]*mcpclient.Client
@@ -49,7 +49,7 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
-	if a.wasLost(ctx) {
+	if a.claimProcess(ctx) {
 		return nil, fmt.Errorf("MCP server %q: the session's process of this server has ended with the replica of the gateway that ran it, and its state is lost; this call was not made: call again to start a new process", cfg.Name)
 	}
 	cred := ""
@@ -93,15 +93,16 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 // tools, which other replicas of the gateway get with the session.
 var processes = toolstate.NewKey[map[string]string]("mcpgateway.processes")
 
-// wasLost reports whether another gateway has had the session's process, and records that from now on this one has it.
-func (a *sessionClients) wasLost(ctx context.Context) (lost bool) {
+// claimProcess records that this gateway has the session's process, and reports whether another gateway had one, whose
+// state is lost.
+func (a *sessionClients) claimProcess(ctx context.Context) (lost bool) {
 	_ = processes.Update(ctx, func(m *map[string]string) error { // fails only for requests that are not calls
 		if *m == nil {
 			*m = map[string]string{}
 		}
-		before := (*m)[a.cfg.Name]
+		owner := (*m)[a.cfg.Name]
 		(*m)[a.cfg.Name] = a.gateway
-		lost = before != "" && before != a.gateway
+		lost = owner != "" && owner != a.gateway
 		return nil
 	})
 	return lost

@@ -15,15 +15,16 @@ type serverSkills struct{ server *upstream }
 // Load implements [skill.Loader].
 func (s serverSkills) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	skills, problems, err := s.server.client.Skills().Load(ctx)
-	return s.served(skills), problems, withoutStderr(ctx, err)
+	return s.withFiles(skills), problems, withoutStderr(ctx, err)
 }
 
 // Known returns the skills that the server has listed before.
 func (s serverSkills) Known() []*skill.Skill {
-	return s.served(s.server.client.Skills().(interface{ Known() []*skill.Skill }).Known())
+	return s.withFiles(s.server.client.Skills().(interface{ Known() []*skill.Skill }).Known())
 }
 
-func (s serverSkills) served(skills []*skill.Skill) []*skill.Skill {
+// withFiles makes the gateway read the files of the skills; see skillFiles.read.
+func (s serverSkills) withFiles(skills []*skill.Skill) []*skill.Skill {
 	for _, sk := range skills {
 		sk.Remote = skillFiles{sk.Remote, sk.Name, s.server}
 	}

@@ -67,7 +67,7 @@ const tokenTimeout = 10 * time.Second // of a request for a token
 
 func newTokenSource(cfg UpstreamToken, web mcpclient.HTTP, l *logins) *tokenSource {
 	s := &tokenSource{cfg: cfg, web: web, http: &http.Client{Timeout: tokenTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // it would resend secrets
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // a redirect would resend secrets
 	if cfg.Grant == UserLogin {
 		s.logins = l
 	} else {
@@ -76,8 +76,7 @@ func newTokenSource(cfg UpstreamToken, web mcpclient.HTTP, l *logins) *tokenSour
 	return s
 }
 
-// newSource returns a source of tokens by client credentials, or by the grant with the parameters in exchange unless they are
-// nil.
+// newSource returns a source of tokens by client credentials, or, if exchange is not nil, by the grant with those parameters.
 func (s *tokenSource) newSource(ctx context.Context, exchange url.Values) oauth2.TokenSource {
 	params := url.Values{"resource": {s.web.URL}} // RFC 8707
 	if s.cfg.Audience != "" {
@@ -106,7 +105,7 @@ func (s *tokenSource) forGateway() mcpclient.HTTP {
 	return web
 }
 
-// exchange returns a token of the user for the server. It expires with the user's own token or before.
+// exchange returns a token of the user for the server, which expires with the user's own token at the latest.
 func (s *tokenSource) exchange(ctx context.Context, id mcpserver.Identity) (*oauth2.Token, error) {
 	t, err := s.newSource(ctx, url.Values{
 		"grant_type":         {"urn:ietf:params:oauth:grant-type:token-exchange"},
@@ -197,7 +196,7 @@ func (a *userClients) client(ctx context.Context) (c *mcpclient.Client, done fun
 	return u.Client, done, nil
 }
 
-// tokenOf is [mcpclient.HTTP.Token] with TokenExchange. Requests that belong to no call use the token of the last one.
+// tokenOf is [mcpclient.HTTP.Token] with TokenExchange. A request that belongs to no call uses the token of the last call.
 func (a *userClients) tokenOf(ctx context.Context, u *userClient) (string, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

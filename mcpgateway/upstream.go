@@ -31,7 +31,7 @@ type upstream struct {
 	sessions *sessionClients // if each session has its own process; nil if they share one
 	users    *userClients    // if each user has a connection; otherwise nil
 
-	onListed  func() // called if the tools of a server that labels them were listed before its groups
+	onListed  func() // called when tools were listed while the server's own groups are not known yet
 	onItems   func() // called when the server is first known to have prompts or resources
 	announced atomic.Bool
 
@@ -61,8 +61,8 @@ type known struct {
 	labels     []mcpclient.Group // the result of the last groups/list; nil before
 	raw        []tool.Tool       // the list that clean was computed from
 	clean      []tool.Tool
-	items      map[mcpupstream.Kind]itemList
-	failed     map[mcpupstream.Kind]failure // failed lists of prompts or resources; the key "" is for all kinds
+	items      map[mcpupstream.Kind]itemList // the last lists
+	failed     map[mcpupstream.Kind]failure  // failed lists of prompts or resources; the key "" is for all kinds
 }
 
 func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, listed, itemsKnown func()) (*upstream, error) {
@@ -94,7 +94,7 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 	configured := cfg.Options.PinListed
 	u.pinListed.Store(&configured)
 	cfg.Options.PinListed = func(name string) bool { pin := *u.pinListed.Load(); return pin != nil && pin(name) }
-	// The connections of sessions and users are made from what is set so far.
+	// Sessions and users get a copy of cfg without the Log below, which is for the shared connection.
 	if perSession {
 		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, gateway: rand.Text(), clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
 	}

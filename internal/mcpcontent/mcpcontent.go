@@ -28,19 +28,16 @@ const Key = "kitbag/content"
 // Keep returns the value of [Key] for content, or nil if there is nothing to keep.
 func Keep(content []json.RawMessage) json.RawMessage {
 	kept := make([]json.RawMessage, len(content))
-	found := false
+	anyKept := false
 	for i, raw := range content {
 		if isIncomplete(raw) {
-			kept[i], found = raw, true
+			kept[i], anyKept = raw, true
 		}
 	}
-	if !found {
+	if !anyKept {
 		return nil
 	}
-	value, err := json.Marshal(kept)
-	if err != nil { // invalid JSON is never accepted as content
-		return nil
-	}
+	value, _ := json.Marshal(kept) // isIncomplete has decoded every element
 	return value
 }
 
@@ -69,14 +66,14 @@ func isIncomplete(raw json.RawMessage) bool {
 	}
 	switch c.Type {
 	case "text":
-		return c.Text != nil && len(members) > 2
+		return c.Text != nil && len(members) > 2 // more than type and text
 	case "image", "audio":
 		if c.MIME == nil || c.Data == nil {
 			return false
 		}
 		family, _, _ := strings.Cut(*c.MIME, "/")
 		_, decoded := Block(raw).(*message.Data)
-		return decoded && (len(members) > 3 || family != c.Type)
+		return decoded && (len(members) > 3 || family != c.Type) // more than type, data and mimeType
 	case "resource_link":
 		return c.URI != nil && c.Name != nil
 	case "resource":

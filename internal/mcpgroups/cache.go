@@ -17,11 +17,11 @@ import (
 // A Cache stores the names of a server's tools and its groups in a file, so that the next run knows them
 // before the server is started. Its methods are safe for concurrent use.
 type Cache struct {
-	path  string
-	first content // as it was read
+	path   string
+	opened content // as it was read by OpenCache
 
 	mu   sync.Mutex
-	last string // the content of the file
+	data string // the content of the file
 }
 
 // content is the content of the file.
@@ -52,22 +52,22 @@ func OpenCache(dir string, cfg mcpclient.Server) *Cache {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	m.path = filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
 	data, err := os.ReadFile(m.path)
-	if err == nil && len(data) <= maxCache && json.Unmarshal(data, &m.first) == nil {
-		m.last = string(data)
+	if err == nil && len(data) <= maxCache && json.Unmarshal(data, &m.opened) == nil {
+		m.data = string(data)
 	} else {
-		m.first = content{}
+		m.opened = content{}
 	}
-	m.first.Groups = m.first.Groups[:min(len(m.first.Groups), maxLabels)]
+	m.opened.Groups = m.opened.Groups[:min(len(m.opened.Groups), maxLabels)]
 	// The descriptions of groups show these names, and another program may have changed the file.
-	m.first.Tools = slices.DeleteFunc(m.first.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*MaxName })
+	m.opened.Tools = slices.DeleteFunc(m.opened.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*MaxName })
 	return m
 }
 
 // Labels returns the groups that were stored when the cache was opened.
-func (m *Cache) Labels() []Label { return m.first.Groups }
+func (m *Cache) Labels() []Label { return m.opened.Groups }
 
 // Tools returns the names of the tools that were stored when the cache was opened; nil if there were none.
-func (m *Cache) Tools() []string { return m.first.Tools }
+func (m *Cache) Tools() []string { return m.opened.Tools }
 
 // Store writes the groups and the names of the tools for the next run. It ignores errors: without the file the next
 // run must start the server.
@@ -84,10 +84,10 @@ func (m *Cache) Store(groups []mcpclient.Group, tools []string) {
 	data, err := json.Marshal(next)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil || string(data) == m.last || len(data) > maxCache {
+	if err != nil || string(data) == m.data || len(data) > maxCache {
 		return
 	}
-	m.last = string(data)
+	m.data = string(data)
 	if os.MkdirAll(filepath.Dir(m.path), 0o700) == nil {
 		_ = replacefile.Write(m.path, data, 0o600) // another process may read the file
 	}

@@ -64,9 +64,9 @@ type Label struct {
 
 // A Part is the part of a server that is in a group.
 type Part struct {
-	Label            string   // the server's own group; empty for any
-	Others           []string // own groups whose tools are not in it
-	Keep             func(tool string) bool
+	Label            string                 // the server's own group; empty for any
+	Others           []string               // the server's own groups whose tools are not in this part
+	Keep             func(tool string) bool // whether a tool may be in the part
 	HideInstructions bool
 	Known            []string // the names of its tools in an earlier run, nil if they are not known
 }
@@ -246,29 +246,29 @@ func (s *Server) skills(keep func(name string) bool) []skill.Loader {
 	if s.Skills == nil {
 		return nil
 	}
-	return []skill.Loader{&skills{s.Skills, func(k *skill.Skill) bool {
+	return []skill.Loader{&groupSkills{s.Skills, func(k *skill.Skill) bool {
 		return keep(s.Prefix + Legal(strings.TrimPrefix(k.Name, s.Name+"/")))
 	}}}
 }
 
-// skills are the skills of a server that are in a group.
-type skills struct {
+// groupSkills loads the skills of a server that are in a group.
+type groupSkills struct {
 	all  skill.Loader
 	keep func(*skill.Skill) bool
 }
 
-func (l *skills) kept(all []*skill.Skill) []*skill.Skill {
+func (l *groupSkills) kept(all []*skill.Skill) []*skill.Skill {
 	return slices.DeleteFunc(all, func(s *skill.Skill) bool { return !l.keep(s) })
 }
 
 // Load implements [skill.Loader].
-func (l *skills) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+func (l *groupSkills) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	all, problems, err := l.all.Load(ctx)
 	return l.kept(all), problems, err
 }
 
 // Known returns the skills that are known without contacting the server.
-func (l *skills) Known() []*skill.Skill {
+func (l *groupSkills) Known() []*skill.Skill {
 	if k, ok := l.all.(interface{ Known() []*skill.Skill }); ok {
 		return l.kept(k.Known())
 	}

@@ -36,8 +36,8 @@ type Issuer struct {
 	fetches   int
 	clients   map[string]bool  // that have registered themselves
 	codes     map[string]*code // also refresh tokens
-	exchanged int
-	reused    int
+	exchanged int              // codes used
+	reused    int              // codes sent a second time
 }
 
 // A code is an authorization code or a refresh token, which a client exchanges for tokens.
@@ -112,7 +112,7 @@ func (i *Issuer) newCode(c *code) string {
 	return text
 }
 
-// redeem returns what a code or refresh token is for, nil if it is not valid. Each is valid once.
+// redeem returns what a code or refresh token is for, or nil if it is not valid. Both can be used once.
 func (i *Issuer) redeem(form url.Values, client, secret string) *code {
 	refresh := form.Get("grant_type") == "refresh_token"
 	text := form.Get("code")
@@ -137,8 +137,8 @@ func (i *Issuer) redeem(form url.Values, client, secret string) *code {
 	return c
 }
 
-// Exchanged returns how many codes and refresh tokens were exchanged, how many were presented again, and how many clients have
-// registered themselves.
+// Exchanged returns how many codes and refresh tokens were exchanged for tokens, how many were sent a second time, and how
+// many clients have registered themselves.
 func (i *Issuer) Exchanged() (exchanged, reused, clients int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -158,7 +158,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	id, secret, _ := r.BasicAuth()
 	id = cmp.Or(id, r.Form.Get("client_id"))
-	subject, scope := id, ""
+	subject, scope, granted := id, "", secret == Secret
 	answer, status := map[string]any{"token_type": "Bearer", "expires_in": 3600}, http.StatusOK
 	switch r.Form.Get("grant_type") {
 	case "client_credentials":
@@ -168,20 +168,17 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 			data, _ := base64.RawURLEncoding.DecodeString(parts[1])
 			_ = json.Unmarshal(data, &claims)
 		}
-		if subject = claims.Sub; claims.Iss != i.URL {
-			secret = ""
-		}
+		subject, granted = claims.Sub, granted && claims.Iss == i.URL
 	case "authorization_code", "refresh_token":
 		c := i.redeem(r.Form, id, secret)
-		if secret = ""; c != nil {
-			secret, subject = Secret, c.subject
+		if granted = c != nil; granted {
+			subject, scope = c.subject, c.scope
 			answer["refresh_token"] = i.newCode(&code{c.subject, c.client, "", "", c.resource, c.scope, false})
-			scope = c.scope
 		}
 	default:
-		secret = ""
+		granted = false
 	}
-	if secret != Secret {
+	if !granted {
 		answer, status = map[string]any{"error": "invalid_grant"}, http.StatusUnauthorized
 	} else {
 		answer["access_token"] = i.Token(subject, r.Form.Get("resource"), map[string]any{"jti": rand.Text(), "scope": scope})
@@ -224,10 +221,10 @@ func (i *Issuer) Fetches() int {
 
 // Token returns a token for the subject and the audience that is valid for an hour, with further claims; a claim that is
 // nil is left out.
-func (i *Issuer) Token(subject, audience string, more map[string]any) string {
+func (i *Issuer) Token(subject, audience string, extra map[string]any) string {
 	now := time.Now().Unix()
 	claims := map[string]any{"iss": i.URL, "sub": subject, "aud": audience, "iat": now, "nbf": now, "exp": now + 3600}
-	maps.Copy(claims, more)
+	maps.Copy(claims, extra)
 	maps.DeleteFunc(claims, func(_ string, v any) bool { return v == nil })
 	return i.Sign(nil, claims)
 }

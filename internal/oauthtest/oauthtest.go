@@ -1,5 +1,5 @@
-// Package oauthtest has an authorization server and the MCP server that it protects, for tests of logging in. It enforces
-// the rules that a client could break: PKCE, the redirect URI of the registration, the resource of a token.
+// Package oauthtest has authorization servers for tests: a [Server] for clients that log in, which also serves the MCP server
+// that it protects, and an [Issuer] of JWTs. Both enforce the rules that a client could break: PKCE, redirect URI, resource.
 package oauthtest
 
 import (
@@ -24,7 +24,7 @@ type Server struct {
 	Resource func(m map[string]any) // changes the metadata of the resource
 	Metadata func(m map[string]any) // changes the metadata of the authorization server
 	Back     func(q url.Values)     // changes the parameters of the redirect after authorization
-	NoGrant  bool                   // rejects refresh tokens
+	NoGrant  bool                   // makes it reject refresh tokens
 
 	mu         sync.Mutex
 	valid      map[string]bool   // access tokens
