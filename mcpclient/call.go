@@ -379,9 +379,10 @@ type progressTracker struct {
 	steps      chan progress
 	resetClock func()        // called for each step
 	stopClock  func()        // stops the clock until the next resetClock
-	complete   chan struct{} // closed when done has reached total
+	complete   chan struct{} // closed when the progress has reached its total
 
 	mu            sync.Mutex
+	completed     bool     // complete is closed
 	reported      bool     // last is set
 	last          progress // the last step
 	openQuestions int      // the clock is stopped while there are any
@@ -408,7 +409,8 @@ func (w *progressTracker) report(p progress) {
 	if w.reported && p.done <= w.last.done {
 		return // the specification requires it to increase
 	}
-	if p.total > 0 && p.done >= p.total && !w.isComplete() {
+	if p.total > 0 && p.done >= p.total && !w.completed {
+		w.completed = true
 		close(w.complete)
 	}
 	w.reported, w.last = true, p
@@ -425,15 +427,6 @@ func (w *progressTracker) report(p progress) {
 		case <-w.steps: // drop the oldest
 		default:
 		}
-	}
-}
-
-func (w *progressTracker) isComplete() bool {
-	select {
-	case <-w.complete:
-		return true
-	default:
-		return false
 	}
 }
 

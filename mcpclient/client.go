@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
@@ -76,7 +75,7 @@ func (c *Client) SetRoots(dirs ...string) {
 		return
 	}
 	cn.goWork(func() {
-		ctx, cancel := context.WithTimeout(cn.life, 5*time.Second)
+		ctx, cancel := context.WithTimeout(cn.life, noticeTimeout)
 		defer cancel()
 		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil) // if it fails, the next connection has the new roots
 	})

@@ -172,7 +172,7 @@ func (c *conn) sendCancelled(id, method string, reason error) {
 		return
 	}
 	c.goWorkIn(&c.cancelNotices, func() {
-		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
+		ctx, cancel := context.WithTimeout(c.life, noticeTimeout)
 		defer cancel()
 		_ = c.notifyServer(ctx, "notifications/cancelled", map[string]any{"requestId": id, "reason": reason.Error()})
 	})
@@ -207,6 +207,9 @@ func (c *config) serverError(cn *conn, err error) error {
 	}
 	return e
 }
+
+// noticeTimeout limits notifications and requests whose failure does no lasting harm.
+const noticeTimeout = 5 * time.Second
 
 // ping sends the cheapest request.
 func (c *conn) ping(ctx context.Context) error {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -89,7 +88,7 @@ func (p *sessionProtocol) setLevel(ctx context.Context) {
 	if level == p.level.Load() {
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
 	_, err := p.request(bounded, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil)
 	if err != nil && ctx.Err() != nil {
@@ -124,7 +123,7 @@ func (p *sessionProtocol) unsubscribe(ws *watchList, w *watch) {
 		return // a listener has joined meanwhile
 	}
 	if subscribed {
-		ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+		ctx, cancel := context.WithTimeout(p.life, noticeTimeout)
 		defer cancel()
 		// If this fails, the server sends updates, which are ignored.
 		_, _ = p.request(ctx, "resources/unsubscribe", map[string]any{"uri": w.uri}, nil)

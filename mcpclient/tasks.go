@@ -281,7 +281,7 @@ func (f *follower) cancel() {
 		return
 	}
 	cn.goWorkIn(&cn.cancelNotices, func() {
-		ctx, cancel := context.WithTimeout(cn.life, 5*time.Second)
+		ctx, cancel := context.WithTimeout(cn.life, noticeTimeout)
 		defer cancel()
 		_, _ = f.request(ctx, cn, "tasks/cancel", nil) // the task expires otherwise
 	})

@@ -23,7 +23,7 @@ func (s serverSkills) Known() []*skill.Skill {
 	return s.withFiles(s.server.client.Skills().(interface{ Known() []*skill.Skill }).Known())
 }
 
-// withFiles makes the gateway read the files of the skills; see skillFiles.read.
+// withFiles makes the gateway read the files of the skills; see skillFiles.
 func (s serverSkills) withFiles(skills []*skill.Skill) []*skill.Skill {
 	for _, sk := range skills {
 		sk.Remote = skillFiles{sk.Remote, sk.Name, s.server}
@@ -38,14 +38,10 @@ type skillFiles struct {
 	server *upstream
 }
 
-// Read implements [skill.Remote]. For stderr see [withoutStderr].
-func (f skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
-	data, err := f.read(ctx, name)
-	return data, withoutStderr(ctx, err)
-}
-
-// read reads a file with the connection of the user if there is one, because the gateway's own may be allowed to do more.
-func (f skillFiles) read(ctx context.Context, name string) ([]byte, error) {
+// Read implements [skill.Remote]. It uses the connection of the user if there is one, because the gateway's own may be
+// allowed to do more.
+func (f skillFiles) Read(ctx context.Context, name string) (_ []byte, err error) {
+	defer func() { err = withoutStderr(ctx, err) }()
 	if f.server.users == nil {
 		return f.Remote.Read(ctx, name)
 	}
