@@ -137,7 +137,7 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 			Command, URL json.RawMessage
 		}
 		if json.Unmarshal(raw, &e) != nil || e.Command == nil && e.URL == nil {
-			return nil, "", errors.New(`no "mcpServers" in it`)
+			return nil, "", errors.New(`the file has no "mcpServers"; write the servers under that key, by name`)
 		}
 	}
 	return root, "", nil

@@ -5,7 +5,7 @@ import "encoding/json"
 // A LogMessage is a log message of a server.
 type LogMessage struct {
 	Level  string          // "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-	Logger string          // the part of the server; may be empty
+	Logger string          // the part of the server that logs; may be empty
 	Data   json.RawMessage // any JSON, as the server wrote it
 }
 

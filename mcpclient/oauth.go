@@ -218,7 +218,7 @@ func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, 
 	return l.finish(ctx, p, redirect)
 }
 
-// site returns the authorization server, and old unless another server issued it: credentials are only for their issuer.
+// site returns the authorization server, and old, or nil if another server issued old: credentials are only for their issuer.
 func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer, *grant, error) {
 	site, err := l.discover(ctx, ch)
 	if err == nil {

@@ -31,7 +31,7 @@ type process struct {
 	stdout *lineReader
 	stderr *tail
 	exited chan struct{} // closed when it has exited and its group is dead
-	status string        // how it exited; read after exited is closed
+	status string        // how the server exited; read it only after exited is closed
 
 	outputs      []io.Closer    // the client's ends of stdout and stderr
 	copyOfStderr sync.WaitGroup // ends with stderr

@@ -15,7 +15,7 @@ type Sandbox struct {
 	Profile string
 
 	Write   []string // directories, absolute
-	Network bool     // it has the network of this machine
+	Network bool     // the server may use the network of this machine
 }
 
 func (s Sandbox) check() error {
@@ -30,7 +30,7 @@ func (s Sandbox) check() error {
 	}
 	for _, dir := range s.Write {
 		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("write: %q is not an absolute path", dir)
+			return fmt.Errorf("write: %q is not an absolute path; Sandbox.Write must have absolute paths", dir)
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ type supervisor struct {
 
 // A history is what has happened to the connections to a server. It is guarded by supervisor.mu.
 type history struct {
-	worked   bool // the server has listed its tools before
+	worked   bool // the server has listed its tools at least once
 	failures int  // connections lost or not made since the last successful call
 	restarts int
 	lastErr  error

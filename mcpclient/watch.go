@@ -77,7 +77,7 @@ type watch struct {
 	// Guarded by watchList.mu.
 	subscribedOn *conn // the connection that has the subscription
 	listeners    []*func()
-	due          bool // there was an update, and the listeners were not called since
+	due          bool // the listeners were not called since the last update
 }
 
 func newWatchList() *watchList {
