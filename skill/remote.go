@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,7 +160,8 @@ func (s *Skill) fetch(ctx context.Context) (*Skill, error) {
 	}
 	full, problems := Parse(s.Path, content)
 	if full == nil {
-		return nil, fmt.Errorf("read skill %s: %s", quote(s.Name), problems[len(problems)-1])
+		fatal := slices.IndexFunc(problems, func(d Diagnostic) bool { return d.Fatal })
+		return nil, fmt.Errorf("read skill %s: %s", quote(s.Name), problems[fatal])
 	}
 	full.Name, full.Description, full.AllowedTools = s.Name, s.Description, nil
 	full.Origin, full.Remote = s.Origin, s.Remote

@@ -104,3 +104,17 @@ func TestViewEnds(t *testing.T) {
 		t.Error(page)
 	}
 }
+
+// namelessRemote has a SKILL.md without a name, and with a description that deserves a warning.
+type namelessRemote struct{ slowRemote }
+
+func (namelessRemote) Read(context.Context, string) ([]byte, error) {
+	return []byte("---\ndescription: Makes tea.\n---\nBoil water."), nil
+}
+
+func TestViewNamesFatal(t *testing.T) {
+	_, err := View(t.Context(), []*Skill{{Name: "a", Remote: namelessRemote{}}}, Query{Skill: "a"})
+	if err == nil || !strings.Contains(err.Error(), "name-missing") {
+		t.Error(err)
+	}
+}
