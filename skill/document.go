@@ -78,7 +78,7 @@ func outline(sections []Section) string {
 	return b.String()
 }
 
-var markdown = sync.OnceValue(func() parser.Parser {
+var markdownParser = sync.OnceValue(func() parser.Parser {
 	return parser.NewParser(
 		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
 		parser.WithInlineParsers(parser.DefaultInlineParsers()...),
@@ -89,7 +89,7 @@ var markdown = sync.OnceValue(func() parser.Parser {
 // parseDocument parses body, which begins on the given line of its file.
 func parseDocument(body string, line int) *Document {
 	src := util.StringToReadOnlyBytes(body)
-	root := markdown().Parse(text.NewReader(util.StringToReadOnlyBytes(limitMarkup(body))))
+	root := markdownParser().Parse(text.NewReader(util.StringToReadOnlyBytes(limitMarkup(body))))
 	w := &walker{src: src, doc: &Document{text: body}, line: line, anchors: map[string]int{}}
 	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, ok := n.(*ast.Heading); ok {
@@ -174,7 +174,7 @@ func slug(title string) string {
 
 // closeSections sets the end of each section: the next heading of the same or a higher level.
 func (w *walker) closeSections() {
-	var open []int
+	var open []int // indexes of the sections whose end is not reached, the outermost first
 	list := w.doc.Sections
 	for i := range list {
 		list[i].introEnd, list[i].end = len(w.src), len(w.src)

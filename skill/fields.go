@@ -204,7 +204,7 @@ func splitTools(text string) (rules []string, ok bool) {
 func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	checkName(r, s, folder, lines["name"])
 	checkDescription(r, s, lines["description"])
-	if line, given := lines["compatibility"]; given || s.Compatibility != "" {
+	if line, given := lines["compatibility"]; given || s.Compatibility != "" { // a skill of Memory has no lines
 		switch n := utf8.RuneCountInString(s.Compatibility); {
 		case n == 0:
 			r.fault("compatibility-length", line, "compatibility is empty; leave the field out")

@@ -33,7 +33,7 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		return nil, err
 	}
 	byPath := map[string]*Report{}
-	at := func(file string) *Report {
+	reportOf := func(file string) *Report {
 		folder := folderOf(file)
 		if byPath[folder] == nil {
 			byPath[folder] = &Report{Path: folder, Diagnostics: []Diagnostic{}}
@@ -42,13 +42,13 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	}
 	f.once.Do(f.dropShadowed)
 	for _, d := range slices.Concat(f.problems, f.shadowed) {
-		rep := at(d.File)
+		rep := reportOf(d.File)
 		rep.Diagnostics = append(rep.Diagnostics, d)
 	}
 	for _, s := range f.skills {
 		r := newReport(s)
 		checkBody(r, s)
-		rep := at(r.file)
+		rep := reportOf(r.file)
 		rep.Diagnostics = append(rep.Diagnostics, r.problems...)
 	}
 	reports := make([]Report, 0, len(byPath))

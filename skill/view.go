@@ -116,17 +116,17 @@ func viewBody(s *Skill, q Query) (*Page, error) {
 }
 
 func fileList(s *Skill) string {
-	const most = 50
+	const maxShown = 50
 	files, err := s.Files()
 	if err != nil || len(files) == 0 {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString("\nFiles of this skill, to be read with file:\n")
-	for _, f := range files[:min(most, len(files))] {
+	for _, f := range files[:min(maxShown, len(files))] {
 		fmt.Fprintf(&b, "- %s (%d bytes)\n", oneLine(f.Name), f.Bytes)
 	}
-	if n := len(files) - most; n > 0 {
+	if n := len(files) - maxShown; n > 0 {
 		fmt.Fprintf(&b, "and %d more\n", n)
 	}
 	return b.String()
@@ -255,9 +255,9 @@ func sectionNotFound(d *Document, name string) error {
 	case len(names) == 0:
 		e.hint = "; the text has no sections: leave section out"
 	case len(e.Near) == 0:
-		const most = 2000 // bytes; a longer outline was shown with the text
-		e.hint = "; the sections are:\n" + cutLine(d.Outline(), most)
-		if len(d.Outline()) > most {
+		const maxOutline = 2000 // bytes; a longer outline was shown with the text
+		e.hint = "; the sections are:\n" + cutLine(d.Outline(), maxOutline)
+		if len(d.Outline()) > maxOutline {
 			e.hint += "… and more, which the outline shows: leave section out to read it"
 		}
 	}
