@@ -119,7 +119,7 @@ func (p *prompt) editRules(ctx context.Context, q *event.Approval, rules []permi
 	}
 }
 
-// parseAllowed parses rules that together allow the call.
+// parseAllowed parses rules, which together must allow the call: a rule that does not is probably a mistake.
 func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, err error) {
 	for _, text := range texts {
 		r, err := permission.ParseRule(text, permission.Allow)
@@ -128,8 +128,19 @@ func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, e
 		}
 		r.Source = "edited"
 		rules = append(rules, r)
+		if !r.Names(q.Name) {
+			return nil, fmt.Errorf("%s is not about %s; keep the name of the tool", r, shorten(q.Name, maxName))
+		}
 	}
-	return rules, checkAllows(q, rules)
+	cwd, err := currentDir()
+	if err != nil {
+		return nil, err
+	}
+	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, new(builtins).call(q.Name, q.Input, cwd))
+	if d.Behavior != permission.Allow {
+		return nil, fmt.Errorf("%s does not allow this call: %s; write a rule that matches it", ruleList(rules), d.Reason)
+	}
+	return rules, nil
 }
 
 // lineWith asks for a line of text. Its default is text.
@@ -142,22 +153,4 @@ func (p *prompt) lineWith(ctx context.Context, question, text string) (string, e
 		got = text
 	}
 	return got, err
-}
-
-// checkAllows returns an error unless the rules alone allow the call: a rule that does not is probably a mistake.
-func checkAllows(q *event.Approval, rules []permission.Rule) error {
-	cwd, err := currentDir()
-	if err != nil {
-		return err
-	}
-	for _, r := range rules {
-		if !r.Names(q.Name) {
-			return fmt.Errorf("%s is not about %s; keep the name of the tool", r, shorten(q.Name, maxName))
-		}
-	}
-	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, new(builtins).call(q.Name, q.Input, cwd))
-	if d.Behavior != permission.Allow {
-		return fmt.Errorf("%s does not allow this call: %s; write a rule that matches it", ruleList(rules), d.Reason)
-	}
-	return nil
 }

@@ -34,7 +34,8 @@ tools, questions and flags as "kitbag run".
 Enter sends the message; Alt-Enter, Ctrl-J or a backslash before Enter begins a new
 line in it. Text that is pasted is one message, however many lines it has. The up
 and down keys go through the messages that were sent in this directory; secrets are
-removed from them. A message that is sent while the agent works is its next.
+removed from them. A message that is sent while the agent works is answered
+afterwards.
 
 Ctrl-C stops the work, and never sends what was typed; it stays in the editor.
 At the prompt Ctrl-C empties the editor, and Ctrl-C again, or Ctrl-D, leaves.

@@ -69,7 +69,11 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
-	if err := copyDemoFiles(dir); err != nil {
+	files, err := fs.Sub(demoFiles, "demo")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(dir, files); err != nil {
 		return err
 	}
 	// The demo's MCP server is this program, so that nothing has to be installed.
@@ -108,14 +112,6 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	}
 	fmt.Fprintf(r.log, "\nreport.md on disk:\n%s", report)
 	return nil
-}
-
-func copyDemoFiles(dir string) error {
-	files, err := fs.Sub(demoFiles, "demo")
-	if err != nil {
-		return err
-	}
-	return os.CopyFS(dir, files)
 }
 
 // demoAgent returns the demo's agent. Its policy does not allow writing, so that the demo shows a question.

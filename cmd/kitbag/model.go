@@ -77,7 +77,7 @@ func (s *modelSettings) register(cmd *cobra.Command) {
 	fl.StringVar(&s.endpoint.url, "base-url", "", "the `URL` of the model's endpoint (default $OPENAI_BASE_URL, or $ANTHROPIC_BASE_URL)")
 	fl.StringArrayVar(&s.fallback, "fallback", nil, "a `MODEL` to call if the others before it fail, repeatable")
 	fl.StringVar(&s.effort, "effort", "", "the effort of the model's reasoning, such as low or high")
-	fl.StringVar(&s.thinking, "thinking", "", "the thinking of Claude models: adaptive, off, or the most `TOKENS`")
+	fl.StringVar(&s.thinking, "thinking", "", "the thinking of Claude models: adaptive, off, or the maximum number of `TOKENS`")
 	fl.StringVar(&s.cache, "cache", "", "how long Anthropic keeps the prompt for the next request: 1h or off (default five minutes)")
 }
 

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -152,7 +153,9 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 		s.leaving = false
 		return tick()
 	case statusMsg:
-		s.status(msg)
+		if s.work != nil {
+			s.work.label, s.work.tokens = cmp.Or(msg.label, s.work.label), msg.tokens
+		}
 	case doneMsg:
 		s.work = nil
 	case tailMsg:
@@ -162,16 +165,6 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 }
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) }) }
-
-func (s *state) status(msg statusMsg) {
-	if s.work == nil {
-		return
-	}
-	if msg.label != "" {
-		s.work.label = msg.label
-	}
-	s.work.tokens = msg.tokens
-}
 
 // read sends the next message to reply, as soon as there is one.
 func (s *state) read(reply chan<- answer) {
