@@ -170,10 +170,10 @@ const settled = 100 * time.Millisecond
 // node_modules, nor in a directory that is protected or secret as a whole. If the search is stopped the next one
 // continues it, as it reads only the directories that are not in seen.
 func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxSearch, fmt.Errorf("took more than %s; try again, or use a smaller working directory", maxSearch))
-	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, maxSearch, fmt.Errorf("took more than %s; try again, or use a smaller working directory", maxSearch))
+	defer cancel()
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
