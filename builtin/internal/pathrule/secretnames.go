@@ -23,6 +23,7 @@ var (
 		".curlrc", ".wgetrc", ".prod.vars", ".mongorc.js", ".dbshell", ".viminfo", ".mailrc", "sentry.properties", "cifs-credentials",
 		"credentials.csv", "rootkey.csv", "accesskeys.csv", "passwords.csv", "token.json", "token.pickle", "api-key", ".password", "vault-password", "pgpass.conf", "keystore.properties", "k3s.yaml", "kubeconfig.json",
 		"sftp-config.json", ".ftpconfig", ".remote-sync.json", "datasources.local.xml", "sasl_passwd", "smbpasswd", "opasswd", "ipsec.secrets", "passwd.client", ".passwd-s3fs", ".lesshst",
+		".pg_service.conf", "key.properties", "localsettings.php", "credentials.tfrc.json", "sitemanager.xml", "recentservers.xml", "filezilla.xml", "secring.gpg", "ngrok.yml", ".odbc.ini", ".rclone.conf", "wpa_supplicant.conf",
 	}
 	// Names and extensions of files that are usual in projects and unknown in directories of secrets.
 	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
@@ -60,6 +61,7 @@ var (
 		"/.netlify/", "/.openai/", "/.cursor/mcp.json", "/.wandb/", "/.nuget/nuget/nuget.config", "/.config/bitwarden cli/", "/.config/firebase/", "/.config/code/user/globalstorage/", "/.jupyter/jupyter_", "/.local/share/jupyter/runtime/",
 		"/.stripe/", "/.travis/config.yml", "/.config/jira/", "/.config/glab/", "/.config/helm/repositories.yaml", "/.helm/repository/repositories.yaml", "/.davfs2/secrets", "/.remmina/", "/.ncftp/bookmarks",
 		"/.config/evolution/sources/", "/.config/fish/fish_variables", "/.weechat/", "/.getmail/", "/.vscode/sftp.json", "/.sops/age/", "/.config/remmina/", "/.putty/", "/.secrets/", "/.ipython/profile_default/history.sqlite",
+		"/.local/state/nvim/shada/", "/.local/share/nvim/shada/",
 	}
 	secretPlaces = []string{
 		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
