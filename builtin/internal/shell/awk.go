@@ -10,11 +10,10 @@ import (
 // awkArgs checks awk's program, which may write files and run programs.
 func awkArgs(_ *walker, _ *command, p *parsed) string {
 	var programs []arg
-	if v, ok := p.value("-e"); ok {
-		programs = append(programs, v)
-	}
-	if v, ok := p.value("--source"); ok {
-		programs = append(programs, v)
+	for _, o := range p.given {
+		if o.name == "-e" || o.name == "--source" {
+			programs = append(programs, o.value)
+		}
 	}
 	if len(programs) == 0 {
 		for i, op := range p.ops {
@@ -32,13 +31,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 		}
 	}
 	// Several texts form one program, which is not checked across their boundaries.
-	sources := 0
-	for _, o := range p.given {
-		if o.name == "-e" || o.name == "--source" {
-			sources++
-		}
-	}
-	if len(programs) != 1 || sources > 1 {
+	if len(programs) != 1 {
 		return "it does not have exactly one program"
 	}
 	if !programs[0].known {
@@ -56,7 +49,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 type awkLexer struct {
 	text   string
 	pos    int
-	prev   string   // the last token: a keyword, "id", "num", "str", "re", or an operator
+	prev   string   // the last token: a keyword, "id", "num", "str", "re", an operator, or a state such as ">sink": a file to write follows
 	parens []string // the token before each open parenthesis
 	target string   // a file that the program writes
 	prints int      // number of parentheses around the current print statement, or -1

@@ -12,7 +12,7 @@ import (
 // it is expanded.
 type binding struct {
 	vals    []string // the values it may have; nil if unknown
-	lead    bool     // no value begins with "-"
+	noDash  bool     // no value begins with "-"
 	numeric bool     // every value is a decimal number
 	atom    bool     // every value, even after word splitting, is of the class names or a narrower one
 	local   bool     // no value begins with "/"
@@ -28,10 +28,10 @@ const (
 )
 
 func bindValues(vals ...string) binding {
-	b := binding{vals: vals, lead: true, numeric: true, local: true}
+	b := binding{vals: vals, noDash: true, numeric: true, local: true}
 	for _, v := range vals {
 		b.local = b.local && !strings.HasPrefix(v, "/")
-		b.lead = b.lead && !strings.HasPrefix(v, "-")
+		b.noDash = b.noDash && !strings.HasPrefix(v, "-")
 		b.numeric = b.numeric && isNumber(v)
 		if len(v) > maxValue {
 			b.vals = nil
@@ -49,7 +49,7 @@ func (b binding) plain() bool {
 
 // or returns what is known if either b or c applies.
 func (b binding) or(c binding) binding {
-	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric, atom: b.atom && c.atom, local: b.local && c.local}
+	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, atom: b.atom && c.atom, local: b.local && c.local}
 	if b.from == c.from && (b.vals == nil) == (c.vals == nil) {
 		both.from = b.from
 	}
@@ -107,9 +107,9 @@ func (w *walker) preset(name string) binding {
 	case name == "PWD" && len(w.cwds) > 0:
 		return bindValues(w.cwds...)
 	case name == "HOME", name == "PWD", name == "OLDPWD":
-		return binding{lead: true}
+		return binding{noDash: true}
 	case slices.Contains(numericParams, name):
-		return binding{lead: true, numeric: true}
+		return binding{noDash: true, numeric: true}
 	}
 	return binding{}
 }
@@ -144,8 +144,8 @@ func (w *walker) markVolatile(names []string) {
 	}
 }
 
-// setter reports whether a builtin sets the variables named by its arguments.
-func setter(name string) bool {
+// setsVariables reports whether a builtin sets the variables named by its arguments.
+func setsVariables(name string) bool {
 	switch name {
 	case "read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf":
 		return true
@@ -161,13 +161,13 @@ func (w *walker) assignedBy(name string, args []arg) {
 	case "set":
 		w.anyChanged = w.anyChanged || setArgs(w, &command{args: args}, nil) != ""
 	default:
-		if setter(name) {
+		if setsVariables(name) {
 			w.setBy(name, args[1:])
 		}
 	}
 }
 
-// setBy updates the bindings of variables that a setter names. The subscript of a name is evaluated.
+// setBy updates the bindings of the variables that a builtin such as read sets. The subscript of a name is evaluated.
 func (w *walker) setBy(name string, args []arg) {
 	switch name {
 	case "let":
@@ -189,7 +189,7 @@ func (w *walker) setBy(name string, args []arg) {
 		text, _, _ := strings.Cut(a.text, "=")
 		text = strings.TrimPrefix(text, "-v")
 		switch variable, _, index := strings.Cut(text, "["); {
-		case !a.known && (index || !a.lead || a.prefix() == ""):
+		case !a.known && (index || !a.noDash || a.prefix() == ""):
 			w.denyDynamic("it sets a variable whose name is not literal")
 			w.anyChanged = true
 		case index && strings.ContainsAny(text, "$`"):
@@ -208,7 +208,7 @@ func (w *walker) declared(args []arg) {
 		switch {
 		case a.known && syntax.ValidName(strings.TrimSuffix(name, "+")):
 			w.markVolatile([]string{strings.TrimSuffix(name, "+")})
-		case !a.known && a.lead && syntax.ValidName(name):
+		case !a.known && a.noDash && syntax.ValidName(name):
 			w.markVolatile([]string{name})
 		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "":
 			w.denyDynamic("a declaration that evaluates the assigned value")
@@ -218,15 +218,15 @@ func (w *walker) declared(args []arg) {
 
 // An assignedVars lists the variables that a piece of code may set.
 type assignedVars struct {
-	names     []set
+	names     []assignment
 	functions []string       // variables set by functions that the code defines
 	moves     bool           // the code may change the current directory
 	unknown   bool           // the code may set any variable, and change the current directory
-	passing   *syntax.Assign // the assignment of IFS in front of a read
+	readIFS   *syntax.Assign // the assignment of IFS in front of a read, which does not last
 }
 
-// A set is an assignment of a variable.
-type set struct {
+// An assignment sets a variable.
+type assignment struct {
 	name   string
 	number bool // if the variable is numeric, it stays numeric
 }
@@ -236,21 +236,21 @@ func (w *walker) collectAssigned(n syntax.Node) assignedVars {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
-			if n.Name != nil && n != c.passing {
-				c.names = append(c.names, set{n.Name.Value, w.staysNumber(n)})
+			if n.Name != nil && n != c.readIFS {
+				c.names = append(c.names, assignment{n.Name.Value, w.staysNumber(n)})
 			}
 		case *syntax.ArithmCmd:
 			if name, _ := counter(n.X); name != "" {
-				c.names = append(c.names, set{name, w.lookup(name).numeric})
+				c.names = append(c.names, assignment{name, w.lookup(name).numeric})
 			}
 		case *syntax.WordIter:
-			c.names = append(c.names, set{n.Name.Value, false})
+			c.names = append(c.names, assignment{n.Name.Value, false})
 		case *syntax.CallExpr:
 			if len(n.Args) == 0 {
 				break
 			}
 			if head, _ := soleLit(n.Args[0]); head == "read" && len(n.Assigns) == 1 && n.Assigns[0].Name.Value == "IFS" {
-				c.passing = n.Assigns[0]
+				c.readIFS = n.Assigns[0]
 			}
 			c.call(n.Args)
 		case *syntax.DeclClause:
@@ -297,20 +297,20 @@ func (c *assignedVars) call(args []*syntax.Word) {
 		c.unknown = true
 	case head == "cd" || head == "pushd" || head == "popd":
 		c.moves = true
-	case setter(head):
+	case setsVariables(head):
 		c.setBy(head, args)
 	case slices.Contains([]string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "set"}, head):
 		c.unknown = true
 	}
 }
 
-// setBy adds the variables that the arguments of a setter may name.
+// setBy adds the variables that a builtin such as read may set.
 func (c *assignedVars) setBy(head string, args []*syntax.Word) {
 	if head == "printf" && len(args) > 0 && !mayBeOption(args[0]) {
 		return
 	}
 	for _, name := range []string{"REPLY", "MAPFILE", "OPTARG", "OPTIND"} { // set without being named
-		c.names = append(c.names, set{name, false})
+		c.names = append(c.names, assignment{name, false})
 	}
 	for i := 0; i < len(args); i++ {
 		text, ok := static(args[i])
@@ -322,7 +322,7 @@ func (c *assignedVars) setBy(head string, args []*syntax.Word) {
 		name, _, _ = strings.Cut(name, "[")
 		for { // an option may have the name attached, as in -an
 			if syntax.ValidName(name) {
-				c.names = append(c.names, set{name, false})
+				c.names = append(c.names, assignment{name, false})
 			}
 			if !strings.HasPrefix(text, "-") || name == "" {
 				break
@@ -434,14 +434,14 @@ func harmlessExport(name string, value arg) bool {
 	return unsafePrefix(name, value) == ""
 }
 
-// readFrom returns what is known about the variables that a setter sets: read sets them to parts of the pipe's
+// readFrom returns what is known about the variables that a builtin sets: read sets them to parts of the pipe's
 // output.
 func (w *walker) readFrom(name string, args []arg) binding {
 	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
 	}
 	if name == "read" && w.inputClass() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
-		return binding{lead: true, atom: true}
+		return binding{noDash: true, atom: true}
 	}
 	// A single variable gets the whole line, several variables get parts of it.
 	for len(args) > 1 && args[0].known {

@@ -17,9 +17,9 @@ import (
 
 // A fact is the result of a check of a directory.
 type fact struct {
-	names []string // the names to look for, see [spec.takes]; nil means the settings of git
-	dir   string
-	found string // why a program of the directory may run, or ""
+	names  []string // the names to look for, see [spec.takes]; nil means the settings of git
+	dir    string
+	result string // see check
 
 	tree, hidden bool     // the fact is which secret is below the directory; hidden includes hidden ones
 	bases        []string // with tree, patterns for the secret; with tracked, paths above the file; nil matches any
@@ -35,7 +35,8 @@ type fact struct {
 	trees   bool   // everything below a name is read
 }
 
-func (f *fact) look(at *pathrule.Place) string {
+// check returns the result of the fact: why a program may run, a secret, or a directory; or "".
+func (f *fact) check(at *pathrule.Place) string {
 	switch {
 	case f.listed:
 		return f.listedSecret(*at)
@@ -90,11 +91,11 @@ func (w *walker) factResult(f fact) string {
 			(g.names == nil) == (f.names == nil) && slices.Equal(g.names, f.names) && (g.bases == nil) == (f.bases == nil) && slices.Equal(g.bases, f.bases)
 	}
 	if i := slices.IndexFunc(w.facts, same); i >= 0 {
-		return w.facts[i].found
+		return w.facts[i].result
 	}
-	f.found = f.look(&w.at)
+	f.result = f.check(&w.at)
 	w.facts = append(w.facts, f)
-	return f.found
+	return f.result
 }
 
 // factLifetime is how long facts are valid. One decision needs a verdict several times, and a change in between is
@@ -200,7 +201,7 @@ func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) str
 		if !o.value.known {
 			return "the directory is unknown"
 		}
-		dirs = w.from(dirs, o.value.text)
+		dirs = w.realPaths(dirs, o.value.text)
 	}
 	var names []string
 	for _, name := range s.takes {
@@ -221,9 +222,9 @@ func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) str
 	return w.directoryRuns(c, dirs, names)
 }
 
-// from returns the paths of name relative to dirs, resolved like the system does: ".." is
+// realPaths returns the paths of name relative to dirs, resolved like the system does: ".." is
 // relative to the target of a link.
-func (w *walker) from(dirs []string, name string) []string {
+func (w *walker) realPaths(dirs []string, name string) []string {
 	if path.IsAbs(name) {
 		return []string{w.at.Real(name)}
 	}

@@ -72,7 +72,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := unsafeVariable(name); why != "" {
 			w.deny(why)
 		}
-		b := binding{from: w.originOf(value), lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}
+		b := binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}
 		switch {
 		case as.Append || as.Index != nil:
 			b = binding{}
@@ -212,7 +212,7 @@ func (w *walker) guess(s *spec, args []arg) {
 		f := families()[path.Base(a.text)]
 		return a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-")
 	})
-	if i := s.mayCommand(args); i >= 0 && (known < 0 || i < known) {
+	if i := s.possibleCommand(args); i >= 0 && (known < 0 || i < known) {
 		w.simple(args[i:], joinRaw(args[i:]), "") // its name is unknown
 	}
 	if known >= 0 {
@@ -220,9 +220,9 @@ func (w *walker) guess(s *spec, args []arg) {
 	}
 }
 
-// mayCommand returns the index of the first unknown word that may be the command inside. It counts the operands
+// possibleCommand returns the index of the first unknown word that may be the command inside. It counts the operands
 // before it, and an unquoted word may expand to all of these as well.
-func (s *spec) mayCommand(args []arg) int {
+func (s *spec) possibleCommand(args []arg) int {
 	first := slices.IndexFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 	operands := 0
 	for i := range args {

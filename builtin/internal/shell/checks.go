@@ -24,7 +24,7 @@ func init() {
 
 		// A pager runs an operand such as +!ls as a command.
 		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
-			return strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead
+			return strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.noDash
 		}),
 		"noequals": refusing("may set a value", func(op *roleArg) bool { return !op.known || strings.Contains(op.text, "=") }),
 		"nourl": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
@@ -37,7 +37,7 @@ func init() {
 		}),
 		// The go command resolves versions over the network, possibly from the host in the module's path.
 		"local": refusing("may name a version to fetch", func(op *roleArg) bool {
-			return strings.Contains(op.text, "@") || !op.known && !op.lead
+			return strings.Contains(op.text, "@") || !op.known && !op.noDash
 		}),
 		// npm takes names of packages from the registry, clones repositories and fetches URLs.
 		"package": refusing("is not the name of a package", func(op *roleArg) bool {
@@ -57,7 +57,7 @@ func init() {
 			return op.kind == 'r' && strings.Contains(op.text, ":")
 		}),
 		"noat": refusing("may name a file with options", func(op *roleArg) bool {
-			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.lead
+			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.noDash
 		}),
 	}
 }
@@ -141,7 +141,7 @@ func testArgs(w *walker, c *command, p *parsed) string {
 				w.alarm(Dynamic, "a test of a variable's name evaluates it")
 				return "a test of a variable's name evaluates it"
 			}
-		case a.known || a.wild && a.lead:
+		case a.known || a.wild && a.noDash:
 		case !a.field:
 			return a.raw + " may expand to other tests; quote it"
 		case !is(i-1, unaryTests) && !is(i-1, binaryTests) && !is(i+1, binaryTests) && len(args) > 1:
@@ -169,7 +169,7 @@ func (w *walker) toplevel() (string, bool) {
 func cdArgs(w *walker, c *command, p *parsed) string {
 	switch {
 	case p.has("-P") && len(p.ops) > 0 && p.ops[0].known && !strings.Contains(p.ops[0].text, "..") && p.ops[0].text != "-" && !w.cwdLost:
-		w.addCwds(w.from(w.cwds, p.ops[0].text))
+		w.addCwds(w.realPaths(w.cwds, p.ops[0].text))
 	case p.has("-P"), c.name != "cd" && (len(p.ops) == 0 || strings.HasPrefix(p.ops[0].text, "+")):
 		w.cd(anything(""))
 	case len(p.ops) == 0:
@@ -372,7 +372,7 @@ func hostArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// getentArgs adds the network effect for names of hosts.
+// getentArgs refuses hashes of passwords, and adds the network effect for names of hosts.
 func getentArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) > 0 && (!p.ops[0].known || strings.HasSuffix(p.ops[0].text, "shadow")) {
 		return "it may show hashes of passwords"
@@ -427,7 +427,7 @@ func codeArgs(w *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// composeArgs refuses compose files that are elsewhere, or name others that may be.
+// composeArgs refuses compose files outside the project, and files that include others.
 func composeArgs(w *walker, c *command, p *parsed) string {
 	var names []string
 	for _, op := range p.ops {

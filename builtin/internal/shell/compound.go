@@ -49,12 +49,12 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.ArithmCmd:
 		if !w.counted(c.X) {
 			w.denyDynamic("a command that evaluates values")
-			w.declare(c)
+			w.dropDeclared(c)
 			w.inner(c)
 		}
 	default: // LetClause, and nodes of later versions of the parser
 		w.denyDynamic("a command that evaluates values")
-		w.declare(c)
+		w.dropDeclared(c)
 		w.inner(c)
 	}
 }
@@ -112,8 +112,8 @@ func calls(n syntax.Node, name string) bool {
 	return found
 }
 
-// declare drops the bindings of the variables that a declaration names.
-func (w *walker) declare(n syntax.Node) {
+// dropDeclared drops the bindings of the variables that a declaration names.
+func (w *walker) dropDeclared(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:

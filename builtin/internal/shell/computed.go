@@ -13,13 +13,13 @@ import (
 
 // secretAmong returns which secret a word may name, or "".
 func (w *walker) secretAmong(c *command, op *arg) string {
-	if own := withoutProc(op.text); own != op.text {
+	if cut := withoutProc(op.text); cut != op.text {
 		there := *op
-		switch there.text = own; strings.Count(own, hole) {
+		switch there.text = cut; strings.Count(cut, hole) {
 		case 0:
 			there.from = 0
 		case strings.Count(op.text, hole):
-		default: // the word has no hole
+		default: // some holes were cut, perhaps the first one, to which from belongs
 			there.from = anywhere
 		}
 		op = &there
@@ -75,7 +75,7 @@ func (w *walker) secretAmong(c *command, op *arg) string {
 			continue
 		}
 		if tree {
-			s.plain, s.bases = c.chosen(), nil
+			s.plain, s.bases = c.selectsHarmless(), nil
 			if why := pathrule.SecretGlob(path.Join("/x", s.end, "*")); s.dir == "" && !s.plain && why != "" {
 				return why
 			}

@@ -284,7 +284,7 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 		return a.raw + " is everything in a directory"
 	case (a.wild || strings.Contains(a.text, hole)) && recursive && c.name == "rm":
 		return "the value of " + a.raw + " is unknown"
-	case strings.HasSuffix(a.text, "/"+hole) && w.whole(c, a.text[:len(a.text)-1]):
+	case strings.HasSuffix(a.text, "/"+hole) && w.isRootOrHome(c, a.text[:len(a.text)-1]):
 		return a.raw + " may be anything in a root or home directory"
 	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
 		return ""
@@ -322,8 +322,8 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 	return ""
 }
 
-// whole reports whether dir is the root or the home directory, or contains it.
-func (w *walker) whole(c *command, dir string) bool {
+// isRootOrHome reports whether dir is the root or the home directory, or contains it.
+func (w *walker) isRootOrHome(c *command, dir string) bool {
 	return slices.ContainsFunc(c.paths(literal(dir)), func(p string) bool {
 		return p == "/" || w.at.Home != "" && pathrule.Below(path.Clean(w.at.Home), p)
 	})
@@ -370,14 +370,14 @@ func (w *walker) writesBelow(c *command) string {
 		}
 		before := c.args[i-1].text
 		into := before == "-C" || before == "-d" || before == "--directory" || c.name == "git"
-		if into && !w.working(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
+		if into && !w.isWorkingDir(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
 			return "it changes files below " + a.text
 		}
 	}
 	return ""
 }
 
-func (w *walker) working(name string) bool {
+func (w *walker) isWorkingDir(name string) bool {
 	return slices.Contains(w.at.Dirs, path.Clean(name)) || path.Clean(name) == w.at.Cwd
 }
 

@@ -194,7 +194,7 @@ func fits(args []arg, words []string) bool {
 		return false
 	}
 	for n := 0; n <= len(words); n++ {
-		if n > 0 && a.lead && strings.HasPrefix(words[n-1], "-") {
+		if n > 0 && a.noDash && strings.HasPrefix(words[n-1], "-") {
 			return false
 		}
 		if fits(args[1:], words[n:]) {
@@ -205,7 +205,7 @@ func fits(args []arg, words []string) bool {
 }
 
 func matches(a arg, word string) bool {
-	if a.lead && strings.HasPrefix(word, "-") {
+	if a.noDash && strings.HasPrefix(word, "-") {
 		return false
 	}
 	if a.wild {

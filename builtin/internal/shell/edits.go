@@ -2,6 +2,7 @@ package shell
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
@@ -24,12 +25,7 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || a.cwdLost && c.cwds == nil {
 			return false
 		}
-		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.reads...) {
-			if !inside(c, op, at, copied) {
-				return false
-			}
-		}
-		for _, op := range c.copyTargets() {
+		for _, op := range slices.Concat(c.targets, c.reads, c.copyTargets()) {
 			if !inside(c, op, at, copied) {
 				return false
 			}

@@ -28,23 +28,23 @@ func (w *walker) fedByXargs(p *parsed, rest []arg) []arg {
 	}
 	// In some versions a later one of these options overrides -I.
 	if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
-		more := anything("…")
-		more.from = from
+		appended := anything("…")
+		appended.from = from
 		if (w.inputClass() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
-			more.lead = true
+			appended.noDash = true
 		}
-		out = append(out, more)
+		out = append(out, appended)
 	}
-	whole := p.has("-J") || len(marks) > 2 // it is unknown which mark counts, or the mark becomes several words
+	unclear := p.has("-J") || len(marks) > 2 // it is unknown which mark counts, or the mark becomes several words
 	for _, mark := range marks[:min(len(marks), 3)] {
 		for i, a := range out {
 			switch {
-			case !mark.known || whole:
+			case !mark.known || unclear:
 				out[i] = anything(a.raw)
 				out[i].mark(from)
 			case mark.text != "" && strings.Contains(a.text, mark.text):
 				out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,
-					lead: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole)}
+					noDash: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole)}
 				if strings.Contains(a.text, hole) { // the order of the holes is unknown here
 					from = anywhere
 				}

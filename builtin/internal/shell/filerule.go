@@ -46,7 +46,7 @@ func (m *fileRule) below(c *command, a *arg) bool {
 		}
 	}
 	return slices.ContainsFunc(roots, func(root string) bool {
-		found, _ := m.look(spot{dir: root, deep: true, bases: c.included()})
+		found, _ := m.look(spot{dir: root, deep: true, bases: c.includeGlobs()})
 		return found
 	})
 }

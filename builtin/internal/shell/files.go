@@ -130,7 +130,7 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 				continue
 			}
 			if tree {
-				s.bases, s.deep = c.included(), true
+				s.bases, s.deep = c.includeGlobs(), true
 			}
 			if _, may := m.look(s); may {
 				return true
@@ -142,7 +142,7 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	}
 	return slices.ContainsFunc(m.roots(c), func(root arg) bool {
 		return slices.ContainsFunc(c.paths(root), func(dir string) bool {
-			_, may := m.look(spot{dir: dir, deep: true, bases: c.included()})
+			_, may := m.look(spot{dir: dir, deep: true, bases: c.includeGlobs()})
 			return may
 		})
 	})

@@ -49,7 +49,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 		break
 	}
 	first := i
-	for i < len(args) && !expression(args[i]) {
+	for i < len(args) && !beginsExpression(args[i]) {
 		i++
 	}
 	starts := args[first:i:i]
@@ -68,13 +68,10 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	return why
 }
 
-// expression reports whether a begins the expression: according to find(1), the first "-", "(" or "!" ends the
+// beginsExpression reports whether a begins the expression: according to find(1), the first "-", "(" or "!" ends the
 // starting points.
-func expression(a arg) bool {
-	if !a.known {
-		return false
-	}
-	return a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
+func beginsExpression(a arg) bool {
+	return a.known && a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
 
 // findExpression walks the predicates. After an unknown predicate the command is not read-only, but the walk
@@ -100,7 +97,7 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			if i++; i == len(args) {
 				break
 			}
-			if a.text == "-files0-from" { // its errors show what the file has instead of names
+			if a.text == "-files0-from" { // its errors show lines of the file that are not names
 				p.ops = append(p.ops, roleArg{arg: args[i], kind: 'r'})
 			}
 			if name, ok := foundName(args[:i+1]); ok {
@@ -175,7 +172,7 @@ func below(dir, name arg) arg {
 
 // couldBeHarmful returns why a word that is not literal may be harmful in find's expression, or "".
 func couldBeHarmful(a arg) string {
-	if a.field && a.lead {
+	if a.field && a.noDash {
 		return ""
 	}
 	if a.wild && !strings.Contains(a.text, hole) {
@@ -269,8 +266,8 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	return end
 }
 
-// findCommand returns the command that -exec runs, with the found names in place of {}, and the names that must
-// still be recorded, because the danger analysis needs them only once.
+// findCommand returns the command that -exec runs, with the found names in place of {}, and which names these are: any
+// name if there are too many combinations. Only the first {} gets all of them, because the danger analysis needs each once.
 func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, names []arg) {
 	for _, a := range args {
 		if !strings.Contains(a.text, "{}") {
@@ -284,7 +281,7 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 		for _, s := range starts {
 			for _, n := range named {
 				n = below(s, n)
-				joined := arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found}
+				joined := arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, noDash: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found}
 				if strings.Contains(a.text, hole) {
 					joined.from = anywhere
 				}

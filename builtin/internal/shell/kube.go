@@ -169,7 +169,7 @@ func topArgs(w *walker, _ *command, p *parsed) string {
 	return psArgs(w, &command{args: p.args}, p)
 }
 
-// unitArgs requires properties of a unit, and none that has its environment.
+// unitArgs requires that systemctl show is asked for certain properties, none of which has the environment of a unit.
 func unitArgs(_ *walker, _ *command, p *parsed) string {
 	asked := false
 	for _, o := range p.given {

@@ -12,8 +12,8 @@ import (
 
 func (w *walker) ifClause(c *syntax.IfClause) {
 	for ; c != nil; c = c.Else {
-		w.under("an if", c.Cond)
-		w.under("an if", c.Then)
+		w.conditional("an if", c.Cond)
+		w.conditional("an if", c.Then)
 	}
 }
 
@@ -23,7 +23,7 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 		for _, p := range item.Patterns {
 			w.word(p)
 		}
-		w.under("a case", item.Stmts)
+		w.conditional("a case", item.Stmts)
 	}
 }
 
@@ -37,7 +37,7 @@ func (w *walker) while(c *syntax.WhileClause) {
 		w.denyDynamic("an infinite loop")
 	}
 	// The body sees the variables that the condition sets.
-	w.under("a loop", slices.Concat(c.Cond, c.Do))
+	w.conditional("a loop", slices.Concat(c.Cond, c.Do))
 }
 
 func endless(cond []*syntax.Stmt) bool {
@@ -59,7 +59,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	}
 	if count, ok := c.Loop.(*syntax.CStyleLoop); ok && !c.Select && w.counts(count, c.Do) {
 		lost()
-		w.under("a loop", c.Do)
+		w.conditional("a loop", c.Do)
 		return
 	}
 	iter, ok := c.Loop.(*syntax.WordIter)
@@ -67,7 +67,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 		lost()
 		w.denyDynamic("a loop with an arithmetic condition, or a menu")
 		w.inner(c.Loop)
-		w.under("a loop", c.Do)
+		w.conditional("a loop", c.Do)
 		return
 	}
 	in := w.in
@@ -83,7 +83,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 		w.deny(why)
 	} else if w.mayRepeat(items, c.Do) {
 		for _, a := range items {
-			w.once(name, a.text, c.Do)
+			w.bodyFor(name, a.text, c.Do)
 		}
 		return
 	}
@@ -117,8 +117,8 @@ func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
 	return w.repeated <= maxRepeated
 }
 
-// once walks the body of a loop for one word. The body may end early, or not run at all.
-func (w *walker) once(name, word string, body []*syntax.Stmt) {
+// bodyFor walks the body of a loop for one word. The body may end early, or not run at all.
+func (w *walker) bodyFor(name, word string, body []*syntax.Stmt) {
 	w.maybe(func() {
 		construct := w.in.dynamic
 		w.set(name, bindValues(word))
@@ -130,7 +130,7 @@ func (w *walker) once(name, word string, body []*syntax.Stmt) {
 }
 
 func (w *walker) loopValues(items []arg) binding {
-	b := binding{vals: []string{}, lead: true, numeric: true, atom: true, local: true}
+	b := binding{vals: []string{}, noDash: true, numeric: true, atom: true, local: true}
 	for _, a := range items {
 		b.atom = b.atom && a.class != anyText
 		b.local = b.local && (a.local || a.known && !strings.HasPrefix(a.text, "/"))
@@ -138,17 +138,15 @@ func (w *walker) loopValues(items []arg) binding {
 		case a.known && b.vals != nil:
 			b.vals = append(b.vals, a.text)
 			b.numeric = b.numeric && isNumber(a.text)
-			b.lead = b.lead && !strings.HasPrefix(a.text, "-")
+			b.noDash = b.noDash && !strings.HasPrefix(a.text, "-")
 		case a.known:
-			b.lead = b.lead && !strings.HasPrefix(a.text, "-")
+			b.noDash = b.noDash && !strings.HasPrefix(a.text, "-")
 		default:
 			b.vals, b.numeric = nil, false
-			b.lead = b.lead && a.lead
+			b.noDash = b.noDash && a.noDash
 		}
 	}
-	if len(b.vals) < 2 { // keep at least two values, because one would count as known in code that runs again
-		b.numeric = b.numeric && len(b.vals) == 1
-	}
+	b.numeric = b.numeric && len(b.vals) > 0 // without words the variable keeps its value
 	if b.vals == nil {
 		b.from = w.origin(origin{args: items})
 	}
@@ -198,7 +196,7 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 	}
 	for _, s := range body {
 		seen := w.collectAssigned(s)
-		if seen.unknown || slices.ContainsFunc(seen.names, func(s set) bool { return s.name == name }) {
+		if seen.unknown || slices.ContainsFunc(seen.names, func(s assignment) bool { return s.name == name }) {
 			return false
 		}
 	}

@@ -67,14 +67,14 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 		if b.Len() == 0 {
 			a.local = v.local
 		}
-		if b.Len() == 0 && (v.lead || v.numeric && v.vals == nil) {
-			a.lead = true
+		if b.Len() == 0 && (v.noDash || v.numeric && v.vals == nil) {
+			a.noDash = true
 		}
 		b.WriteString(hole)
 		a.mark(w.valuesOf(v))
 	default:
 		if v.atom && b.Len() == 0 {
-			a.lead = true
+			a.noDash = true
 		}
 		w.unknownText(a, b, w.valuesOf(v), quoted)
 	}

@@ -33,8 +33,8 @@ type program struct {
 	text  string // the print
 }
 
-// parse parses src, or returns why it cannot be trusted. The tree of the print is analysed. It is invalid after
-// the walk.
+// parse parses src, or returns why it cannot be trusted. The tree of the print is analysed. The next walk
+// reuses its memory.
 func (w *walker) parse(src string) (program, error) {
 	if err := readable(src); err != nil {
 		return program{}, err

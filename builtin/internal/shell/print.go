@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -221,9 +222,7 @@ func (p *printer) inParens(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) 
 	}
 	// "((" begins arithmetic.
 	if first == start && len(p.buf) > first && p.buf[first] == '(' {
-		p.buf = append(p.buf, 0)
-		copy(p.buf[first+1:], p.buf[first:])
-		p.buf[first] = ' '
+		p.buf = slices.Insert(p.buf, first, ' ')
 		p.str(" ")
 	}
 }

@@ -158,7 +158,7 @@ func (f *findings) searched(r *reach, c, k *command, depth int) bool {
 		if !root.known {
 			return false
 		}
-		r.add(c, root.text, spot{deep: true, hidden: hidden, plain: k.recursive() && k.chosen(), regular: !k.followsLinks(), bases: k.included(), up: strings.Contains(root.text, "..")})
+		r.add(c, root.text, spot{deep: true, hidden: hidden, plain: k.recursive() && k.selectsHarmless(), regular: !k.followsLinks(), bases: k.includeGlobs(), up: strings.Contains(root.text, "..")})
 	}
 	return f.operands(r, c, k, depth)
 }
@@ -181,7 +181,7 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 			}
 		}
 		for _, a := range k.args[1:] { // with -x they are arguments of the command
-			if !a.known && !a.lead {
+			if !a.known && !a.noDash {
 				return false
 			}
 			if strings.Contains(a.text, "/") || a.text == ".." {

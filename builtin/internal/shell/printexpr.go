@@ -99,9 +99,7 @@ func (p *printer) operation(x *syntax.ParamExp) {
 		start := len(p.buf)
 		p.offset(x.Slice.Offset)
 		if start < len(p.buf) && strings.IndexByte("-+=?", p.buf[start]) >= 0 {
-			p.buf = append(p.buf, 0)
-			copy(p.buf[start+1:], p.buf[start:])
-			p.buf[start] = ' '
+			p.buf = slices.Insert(p.buf, start, ' ')
 		}
 		if x.Slice.Length != nil {
 			p.str(":")

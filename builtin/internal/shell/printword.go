@@ -24,8 +24,8 @@ const (
 	number                     // in arithmetic
 )
 
-// quoting reports whether single quotes are literal in this place.
-func (c place) quoting() bool { return c == doubled || c == document }
+// singleQuotesLiteral reports whether single quotes are literal in this place.
+func (c place) singleQuotesLiteral() bool { return c == doubled || c == document }
 
 // word writes a word and returns its first byte, or 0 if it cannot be printed.
 func (p *printer) word(word *syntax.Word) byte {
@@ -118,7 +118,7 @@ func (p *printer) lit(text string, first, last bool) {
 		case isWordByte(c):
 			p.buf = append(p.buf, c)
 		case c >= utf8.RuneSelf && p.where == bare:
-			// In some locales bash takes a byte of it for a blank.
+			// In some locales bash takes a byte of such a letter for a blank.
 			end := i
 			for end < len(text) && text[end] >= utf8.RuneSelf {
 				end++
@@ -219,7 +219,7 @@ func (p *printer) dollar(rest string, last bool) {
 		}
 		p.str("$")
 	case rest == "" && last && (p.where == bare || p.where == doubled),
-		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && p.where.quoting():
+		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && p.where.singleQuotesLiteral():
 		p.str("$")
 	default:
 		if rest == "" || strings.IndexByte("({[", rest[0]) >= 0 {
@@ -297,7 +297,6 @@ func (p *printer) ansi(text string) {
 
 // double writes the text between double quotes. A translation, $"…", is written as its text.
 func (p *printer) double(q *syntax.DblQuoted) {
-	in := doubled
 	switch p.where {
 	case bare, bareParam, regex:
 	case quotedParam, quotedPattern:
@@ -311,7 +310,7 @@ func (p *printer) double(q *syntax.DblQuoted) {
 		p.refuse("quotes inside ${…} in a here-document, in arithmetic or in an index; use a variable")
 	}
 	p.str(`"`)
-	p.parts(q.Parts, in)
+	p.parts(q.Parts, doubled)
 	p.str(`"`)
 }
 

@@ -152,9 +152,9 @@ func glob(parts []string, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// all reports whether the pattern consists only of stars. As a deny rule it then also covers commands without
+// onlyStars reports whether the pattern consists only of stars. As a deny rule it then also covers commands without
 // words, such as a redirection without a command.
-func (p pattern) all() bool {
+func (p pattern) onlyStars() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
 
@@ -307,7 +307,7 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 		return true, err
 	}
 	// The whole line counts too, because people write rules for the text that they see.
-	if a.err != nil || p.all() || p.found(a.src) {
+	if a.err != nil || p.onlyStars() || p.found(a.src) {
 		return true, nil
 	}
 	for i := range a.cmds {

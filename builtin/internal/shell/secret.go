@@ -184,12 +184,7 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 // givenLink returns which word of the line is a link to a secret, if a command reads by unknown
 // names, as any word may be one.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
-	unknown := false
-	for i := range a.cmds {
-		c := &a.cmds[i]
-		unknown = unknown || len(c.reads) > 0 && !c.metadata() && c.readsUnknown()
-	}
-	if !unknown {
+	if !slices.ContainsFunc(a.cmds, func(c command) bool { return !c.metadata() && c.readsUnknown() }) {
 		return ""
 	}
 	words := a.listed
@@ -298,7 +293,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				}
 			}
 		}
-		if name := c.picksSecrets(&w.at); name != "" {
+		if name := c.selectsSecrets(&w.at); name != "" {
 			why = "it searches " + strings.ReplaceAll(name, hole, "…")
 		}
 		for _, root := range roots {

@@ -61,12 +61,12 @@ type Analysis struct {
 	text   string
 	err    error
 	static []Danger // the dangers that do not depend on symbolic links
-	dirs   []string // the working directories that it is about
-	until  int64    // the nanosecond when its facts must be looked for again; 0 if there are none
+	dirs   []string // the working directories of the Place that Analyze was given
+	until  int64    // when the facts expire, in nanoseconds since 1970; 0 if there are no facts
 }
 
-// A small is an Analysis with capacity for most commands, in one allocation.
-type small struct {
+// An analysisMemory is an Analysis with memory for the findings of most commands, in one allocation.
+type analysisMemory struct {
 	Analysis
 	cmds    [1]command
 	args    [4]arg
@@ -82,14 +82,14 @@ var walkers = sync.Pool{New: func() any { return new(walker) }}
 func Analyze(src string, at pathrule.Place) *Analysis {
 	w := walkers.Get().(*walker)
 	defer walkers.Put(w)
-	room := new(small)
-	w.start(&at, src, room)
-	a := &room.Analysis
+	memory := new(analysisMemory)
+	w.start(&at, src, memory)
+	a := &memory.Analysis
 	a.src, a.dirs = src, at.Dirs
 	prog, err := w.parse(src)
 	if err == nil {
 		w.src = prog.src
-		if n := w.trees.commands.used; n > len(room.cmds) {
+		if n := w.trees.commands.used; n > len(memory.cmds) {
 			w.cmds = make([]command, 0, n)
 		}
 		w.stmts(prog.stmts)
@@ -123,8 +123,8 @@ func Analyze(src string, at pathrule.Place) *Analysis {
 	return a
 }
 
-// Holds reports whether the result is still that of the same command with these working directories. One decision
-// needs it several times.
+// Holds reports whether a is still valid for its command with these working directories, so that one decision may
+// use a several times.
 func (a *Analysis) Holds(dirs []string) bool {
 	if a.until != 0 {
 		left := time.Duration(a.until - time.Now().UnixNano())
@@ -168,7 +168,7 @@ func (a *Analysis) Commands() []Command {
 // Dangers returns the reasons why the command needs approval regardless of the rules. It resolves symbolic
 // links through at.
 func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger {
-	out := a.static
+	out := slices.Clip(a.static)
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if c.Reason == "" {
@@ -176,18 +176,13 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 		}
 		for _, name := range c.touched() {
 			if why := guard.Hit(at, name); why != "" {
-				out = append(out[:len(out):len(out)], Danger{Guarded, c.String() + ": " + why})
+				out = append(out, Danger{Guarded, c.String() + ": " + why})
 				break
 			}
 		}
 	}
-	if through := a.linkDangers(&at); len(through) > 0 {
-		out = append(out[:len(out):len(out)], through...)
-	}
-	if through := a.throughLinks(&at, guard); len(through) > 0 {
-		out = append(out[:len(out):len(out)], through...)
-	}
-	return out
+	out = append(out, a.linkDangers(&at)...)
+	return append(out, a.throughLinks(&at, guard)...)
 }
 
 // touched returns the paths that a command with effects may change: the paths according to its table, or every
@@ -214,7 +209,7 @@ func (c *command) touched() []string {
 		}
 		text := strings.ReplaceAll(a.text, hole, "x")
 		if strings.HasPrefix(a.text, hole+"/") {
-			text = a.text[1:] // in an unknown directory; in the worst case it is empty
+			text = a.text[1:] // the directory is unknown, at worst empty
 			if i >= len(c.targets) {
 				text = "/x" + text
 			}

@@ -241,7 +241,7 @@ func TestSoundness(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("KITBAG_SOUNDNESS")); err == nil {
 		want = n
 	}
-	const size = 50
+	const batch = 50
 	y := newYard(t)
 	at := pathrule.Place{Cwd: filepath.Join(y.dir, "work"), Home: filepath.Join(y.dir, "home"), Dirs: []string{filepath.Join(y.dir, "work")}}
 	g := newGenerator(1, uint64(want), y.installed(t, everyName(tried(t))))
@@ -254,7 +254,7 @@ func TestSoundness(t *testing.T) {
 			continue
 		}
 		seen[cmd] = true
-		if cmds = append(cmds, cmd); len(cmds) < size {
+		if cmds = append(cmds, cmd); len(cmds) < batch {
 			continue
 		}
 		if what := y.try(t, cmds); what != "" {
@@ -267,7 +267,7 @@ func TestSoundness(t *testing.T) {
 		}
 		ran, cmds = ran+len(cmds), cmds[:0]
 	}
-	t.Logf("%d of %d generated commands, with %d names, are read-only, and are", ran, generated, len(g.names))
+	t.Logf("%d of %d generated commands, with %d names, are read-only, and they changed nothing", ran, generated, len(g.names))
 }
 
 // installed returns the names of installed commands.

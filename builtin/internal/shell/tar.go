@@ -55,18 +55,13 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 	if v, ok := p.value("--file"); ok {
 		file = v
 	}
-	operands := p.ops[:0:0]
-	for _, op := range p.ops {
-		if !op.opt {
-			operands = append(operands, op)
-		}
-	}
+	operands := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.opt })
 	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.opt })
 	// The values of the letters of the old syntax follow them, in order.
 	if first != "" && first[0] != '-' && len(operands) > 0 {
 		operands = operands[1:]
 		for i := 0; i < len(first) && len(operands) > 0; i++ {
-			if strings.IndexByte("fbCTXgKVNLHIF", first[i]) < 0 {
+			if strings.IndexByte("fbCTXgKVNLHIF", first[i]) < 0 { // it takes no value
 				continue
 			}
 			switch first[i] {

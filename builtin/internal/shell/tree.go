@@ -12,7 +12,7 @@ import (
 
 // trees returns the directories below which a command may find a secret, and whether it also reads hidden files.
 func (c *command) trees() (roots []arg, hidden bool) {
-	if c.recursive() && c.chosen() {
+	if c.recursive() && c.selectsHarmless() {
 		return nil, false
 	}
 	return c.roots()
@@ -23,15 +23,15 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	recursive := c.recursive()
 	switch c.name {
 	case "rg", "ag", "ack", "pt", "ucg":
-		hidden = c.name == "ack" || c.name == "rg" && c.picksHidden() || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+		hidden = c.name == "ack" || c.name == "rg" && c.selectsHidden() || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
 	default:
 		hidden = true
 	}
-	both := c.name == "diff" || c.name == "colordiff" // both may be directories
+	compares := c.name == "diff" || c.name == "colordiff" // both may be directories
 	for _, op := range c.reads {
 		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
 			roots, hidden = append(roots, literal(dir)), true // names that find prints
-		} else if (recursive || both) && !strings.Contains(op.text, hole) {
+		} else if (recursive || compares) && !strings.Contains(op.text, hole) {
 			roots = append(roots, op.arg)
 		}
 	}
@@ -41,9 +41,9 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	return roots, hidden
 }
 
-// picksHidden reports whether rg has a pattern that selects files. Such a pattern also selects hidden files
+// selectsHidden reports whether rg has a pattern that selects files. Such a pattern also selects hidden files
 // that match.
-func (c *command) picksHidden() bool {
+func (c *command) selectsHidden() bool {
 	for i, a := range c.args[1:] {
 		before, text := c.args[i].text, a.text
 		_, value, ok := strings.Cut(text, "=")
@@ -90,9 +90,9 @@ func (c *command) followsLinks() bool {
 	return hasOption(c, 'R', "--dereference-recursive") || hasOption(c, 'L', "--follow")
 }
 
-// included returns patterns, one of which matches the name of every file that is searched, or
+// includeGlobs returns patterns, one of which matches the name of every file that is searched, or
 // nil.
-func (c *command) included() []string {
+func (c *command) includeGlobs() []string {
 	var globs []string
 	for _, a := range c.args {
 		if glob, ok := strings.CutPrefix(a.text, "--include="); ok && a.known && strings.HasSuffix(c.name, "grep") {
@@ -107,9 +107,9 @@ func (c *command) copiesTrees() bool {
 	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
-// picked returns the pattern by which the word at index i selects files to search, or "". Patterns that exclude
+// selected returns the pattern by which the word at index i selects files to search, or "". Patterns that exclude
 // files do not count.
-func (c *command) picked(i int) string {
+func (c *command) selected(i int) string {
 	glob, ok := strings.CutPrefix(c.args[i].text, "--include=")
 	before := ""
 	if i > 0 {
@@ -124,11 +124,11 @@ func (c *command) picked(i int) string {
 	return path.Base(glob)
 }
 
-// chosen reports whether the command only searches files with names that no secret has.
-func (c *command) chosen() bool {
+// selectsHarmless reports whether the command only searches files with names that no secret has.
+func (c *command) selectsHarmless() bool {
 	chosen := false
 	for i, a := range c.args {
-		glob := c.picked(i)
+		glob := c.selected(i)
 		if glob == "" {
 			chosen = chosen || c.name == "rg" && i > 0 && (c.args[i-1].text == "-t" || c.args[i-1].text == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2)
 			continue
@@ -141,10 +141,10 @@ func (c *command) chosen() bool {
 	return chosen
 }
 
-// picksSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
-func (c *command) picksSecrets(at *pathrule.Place) string {
+// selectsSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
+func (c *command) selectsSecrets(at *pathrule.Place) string {
 	for i := range c.args {
-		if glob := c.picked(i); glob != "" && c.recursive() && !lists(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
+		if glob := c.selected(i); glob != "" && c.recursive() && !lists(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
 			return glob
 		}
 	}

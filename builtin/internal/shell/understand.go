@@ -193,7 +193,7 @@ func (w *walker) recordOperands(c *command, ops []roleArg) (eff effects) {
 	return eff
 }
 
-// words returns the words of the command for [Command].
+// words returns the Argv of the [Command].
 func (c *command) words() []string {
 	if len(c.args) == 0 {
 		words := []string{c.name}

@@ -64,18 +64,18 @@ type scratch struct {
 	printer
 }
 
-// start prepares the walker for src. room is memory for the findings, which is used as far as it is sufficient.
-func (w *walker) start(at *pathrule.Place, src string, room *small) {
+// start prepares the walker for src. The findings use memory as far as it is sufficient.
+func (w *walker) start(at *pathrule.Place, src string, memory *analysisMemory) {
 	w.walk = walk{}
-	w.findings, w.src = &room.findings, src
+	w.findings, w.src = &memory.findings, src
 	w.at = *at
 	w.facts = w.facts[:0]
 	if w.cwdLost = at.Cwd == ""; !w.cwdLost {
-		w.cwds = append(room.cwds[:0], at.Cwd)
+		w.cwds = append(memory.cwds[:0], at.Cwd)
 	}
-	w.cmds, w.origins = room.cmds[:0], room.origins[:0]
-	w.args.array = room.args[:]
-	w.reads.array = room.reads[:]
+	w.cmds, w.origins = memory.cmds[:0], memory.origins[:0]
+	w.args.array = memory.args[:]
+	w.reads.array = memory.reads[:]
 	w.ops.reset()
 	w.given.reset()
 	w.parsed.reset()
@@ -201,8 +201,8 @@ func (w *walker) deeper() bool {
 	return !w.deep
 }
 
-// under walks statements of a construct in the current shell that may or may not run.
-func (w *walker) under(construct string, stmts []*syntax.Stmt) {
+// conditional walks statements of a construct in the current shell that may or may not run.
+func (w *walker) conditional(construct string, stmts []*syntax.Stmt) {
 	w.maybe(func() { w.body(construct, stmts) })
 }
 
@@ -244,15 +244,10 @@ func opens(r *syntax.Redirect) bool {
 }
 
 func (w *walker) foreground(s *syntax.Stmt) {
-	fed := w.in.fed
-	if fed != nil && takesInput(s) {
-		w.in.fed = nil
-		defer func() { w.in.fed = fed }()
-	}
 	if takesInput(s) {
-		input := w.in.input
-		w.in.input = w.origin(origin{}) // set by the redirection, which is walked after the command
-		defer func() { w.in.input = input }()
+		fed, input := w.in.fed, w.in.input
+		w.in.fed, w.in.input = nil, w.origin(origin{}) // set by the redirection, which is walked after the command
+		defer func() { w.in.fed, w.in.input = fed, input }()
 	}
 	first := len(w.cmds)
 	if call, ok := s.Cmd.(*syntax.CallExpr); ok {

@@ -16,15 +16,15 @@ const hole = "\x00"
 
 // An arg is what is known about a word before the command runs.
 type arg struct {
-	text  string // the value, with a hole for every unknown part
-	raw   string // as written
-	known bool   // exactly one argument, and text is its value
-	field bool   // at most one argument, whatever the unknown text is
-	lead  bool   // unknown, but cannot begin with "-"
-	local bool   // unknown, but cannot begin with "/"
-	class class  // the class of the expansion, if it is the whole word
-	wild  bool   // it has active "*", "?" or "["
-	from  source // the source of the first hole; 0 if there is none
+	text   string // the value, with a hole for every unknown part
+	raw    string // as written
+	known  bool   // exactly one argument, and text is its value
+	field  bool   // at most one argument, whatever the unknown text is
+	noDash bool   // unknown, but cannot begin with "-"
+	local  bool   // unknown, but cannot begin with "/"
+	class  class  // the class of the expansion, if it is the whole word
+	wild   bool   // it has active "*", "?" or "["
+	from   source // the source of the first hole; 0 if there is none
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
@@ -37,7 +37,7 @@ func (a *arg) option() bool {
 	if a.known {
 		return len(a.text) > 1 && a.text[0] == '-'
 	}
-	return !a.lead
+	return !a.noDash
 }
 
 // open reports whether the argument may be unknown names.
@@ -212,7 +212,7 @@ func (w *walker) word(word *syntax.Word) arg {
 			switch {
 			case i > 0 || !strings.HasPrefix(text, "~"):
 			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
-				text, a.lead = hole, true // the text that follows says whose home directory it is
+				text, a.noDash = hole, true // the text that follows says whose home directory it is
 				a.mark(anywhere)
 			default:
 				text = w.tilde(&a, &b, text)
@@ -227,8 +227,8 @@ func (w *walker) word(word *syntax.Word) arg {
 		}
 		w.part(&a, &b, part, false)
 	}
-	if !a.field && a.lead && !w.onlySafeSplits(word.Parts, false) {
-		a.lead = false // it only applies to the first word
+	if !a.field && a.noDash && !w.onlySafeSplits(word.Parts, false) {
+		a.noDash = false // it only applies to the first word
 	}
 	a.text = b.String()
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
@@ -236,7 +236,7 @@ func (w *walker) word(word *syntax.Word) arg {
 	}
 	// The expansion at the beginning may be empty. Then the word begins with the text after it.
 	if rest, ok := strings.CutPrefix(a.text, hole); ok && rest != "" {
-		a.lead = a.lead && rest[0] != '-' && rest[0] != hole[0]
+		a.noDash = a.noDash && rest[0] != '-' && rest[0] != hole[0]
 		a.local = a.local && rest[0] != '/' && rest[0] != hole[0]
 	}
 	if len(word.Parts) != 1 {
@@ -247,9 +247,9 @@ func (w *walker) word(word *syntax.Word) arg {
 	}
 	a.field = a.field && !a.wild
 	// A word that begins with known text cannot be an option, unless it may expand to several words.
-	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.lead {
+	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.noDash {
 		p := a.prefix()
-		a.lead = p != "" && p[0] != '-'
+		a.noDash = p != "" && p[0] != '-'
 	}
 	return a
 }
@@ -280,7 +280,7 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	case user == "" || !strings.ContainsAny(user, `\*?[`):
 		b.WriteString(hole)
 		a.mark(anywhere)
-		a.lead = user != "" || w.lookup("HOME").lead // a directory, or the tilde itself
+		a.noDash = user != "" || w.lookup("HOME").noDash // a directory, or the tilde itself
 	default:
 		return text
 	}
@@ -340,7 +340,7 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		w.substSource = w.printedBy(first)
 		b.WriteString(hole)
 		a.mark(noFile) // a descriptor
-		a.lead = b.Len() == len(hole)
+		a.noDash = b.Len() == len(hole)
 	default: // extended globs and nodes of later versions of the parser
 		w.deny("an expansion that is not supported")
 		w.inner(part)
@@ -376,7 +376,7 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 	}
 	a.class = outputClass(p.Stmts)
 	if a.class != anyText && b.Len() == 0 {
-		a.lead = true
+		a.noDash = true
 	}
 	b.WriteString(hole)
 	if a.class >= atoms {

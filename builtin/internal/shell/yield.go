@@ -65,9 +65,7 @@ func filtered(c *syntax.BinaryCmd) class {
 	}
 	text := strings.Join(args, " ")
 	switch {
-	case firstLines().MatchString(text):
-		return outputClass([]*syntax.Stmt{c.X})
-	case text == "tr -d  " || text == "tr -d [:space:]" || text == "xargs":
+	case firstLines().MatchString(text), text == "tr -d  " || text == "tr -d [:space:]" || text == "xargs":
 		return outputClass([]*syntax.Stmt{c.X})
 	case text == "awk {print $1}" || text == "cut -d  -f1" || text == "cut -d -f1":
 		return firstColumn(c.X)
@@ -101,8 +99,8 @@ func firstColumn(s *syntax.Stmt) class {
 	return outputClass([]*syntax.Stmt{s})
 }
 
-// plainArgs returns the words of a call; a word with an expansion is "\x00" with the known text
-// around it. It is nil for a call with assignments.
+// plainArgs returns the words of a call; a word with an expansion is a hole, after its first
+// letter if that is known. It is nil for a call with assignments.
 func plainArgs(c *syntax.CallExpr) []string {
 	if len(c.Assigns) > 0 || len(c.Args) == 0 {
 		return nil
