@@ -82,11 +82,11 @@ func literalOf(re *syntax.Regexp) []literal {
 	// Skip letters with more than two case forms, such as k and s, and all non-ASCII letters, and use the longest
 	// part between them.
 	best := ""
-	part := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
+	parts := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
 		next := unicode.SimpleFold(r)
 		return r >= 0x80 || next >= 0x80 || unicode.SimpleFold(next) != r
 	})
-	for _, p := range part {
+	for _, p := range parts {
 		if len(p) > len(best) {
 			best = p
 		}
@@ -119,16 +119,16 @@ func frequency(b byte) float64 {
 }
 
 // A finder searches for one literal in one text, from the beginning to the end, and caches how far it has
-// searched. It must be reset before use.
+// searched. Call reset before each text.
 type finder struct {
 	literal
 	lower, upper byte
 	atLower      int // the next occurrence of lower at or after the current position
-	atUpper      int // the same for upper
-	found        int // the next occurrence of the literal
+	atUpper      int // the next occurrence of upper there
+	atLiteral    int // the next occurrence of the literal there
 }
 
-const none = int(^uint(0) >> 1) // no occurrence; greater than all others, so that min works
+const none = int(^uint(0) >> 1) // no occurrence; greater than every index, so that min ignores it
 
 func newFinder(l literal) finder {
 	f := finder{literal: l, lower: l.text[l.at], upper: l.text[l.at]}
@@ -139,12 +139,12 @@ func newFinder(l literal) finder {
 }
 
 // reset prepares for another text.
-func (f *finder) reset() { f.atLower, f.atUpper, f.found = -1, -1, -1 }
+func (f *finder) reset() { f.atLower, f.atUpper, f.atLiteral = -1, -1, -1 }
 
 // next returns the start of the first occurrence at or after from, or none. Successive calls must not decrease from.
 func (f *finder) next(text []byte, from int) int {
-	if f.found >= from {
-		return f.found
+	if f.atLiteral >= from {
+		return f.atLiteral
 	}
 	for pos := from + f.at; ; {
 		f.atLower = nextByte(text, f.lower, f.atLower, pos)
@@ -154,12 +154,12 @@ func (f *finder) next(text []byte, from int) int {
 			hit = min(hit, f.atUpper)
 		}
 		if hit == none {
-			f.found = none
+			f.atLiteral = none
 			return none
 		}
 		start := hit - f.at
 		if end := start + len(f.text); end <= len(text) && f.equal(text[start:end]) {
-			f.found = start
+			f.atLiteral = start
 			return start
 		}
 		pos = hit + 1

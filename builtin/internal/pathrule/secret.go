@@ -101,8 +101,8 @@ func (p Place) Glob(pattern string) (matches []string, all bool) {
 	return list, all
 }
 
-// SecretBelow returns why showing everything below the directory name would reveal credentials, or "". It would
-// if the directory is a home directory, contains one, or directly contains a secret; hidden secrets count only
+// SecretBelow returns why showing everything below the directory name would reveal credentials, or "". There is a
+// reason if the directory is a home directory, contains one, or directly contains a secret; hidden secrets count only
 // if hidden is set. It does not search deeper.
 func (p Place) SecretBelow(name string, hidden bool) string {
 	real := p.Real(name)
@@ -126,20 +126,20 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 	if err != nil {
 		return ""
 	}
-	found, first := "", ""
+	why, secret := "", ""           // the first secret in alphabetical order
 	ordinary := !SecretByPlace(dir) // then only the base name of a file that is not hidden counts
 	for _, n := range names {
-		if !hidden && strings.HasPrefix(n, ".") || found != "" && n > first || !NameMatches(n, patterns) {
+		if !hidden && strings.HasPrefix(n, ".") || why != "" && n > secret || !NameMatches(n, patterns) {
 			continue
 		}
 		if ordinary && n[0] != '.' && !secretBase(strings.ToLower(n)) {
 			continue
 		}
-		if why := SecretName(strings.TrimSuffix(dir, "/") + "/" + n); why != "" {
-			found, first = why, n
+		if found := SecretName(strings.TrimSuffix(dir, "/") + "/" + n); found != "" {
+			why, secret = found, n
 		}
 	}
-	return found
+	return why
 }
 
 // SecretByPlace reports whether files directly in dir may be secrets because of the directory, even if they are not
@@ -199,12 +199,12 @@ var copyKinds = []string{".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn
 // secretBase reports whether a file, or the one that it is a copy of, is a secret in any directory. Editors put a dot
 // before the name of a copy, or "#" around it.
 func secretBase(base string) bool {
-	whole := base
+	name := base
 	for strings.HasSuffix(base, "~") || slices.Contains(copyKinds, path.Ext(base)) {
 		base = base[:strings.LastIndexAny(base, ".~")]
 	}
 	base = strings.Trim(base, "#")
-	return secretOriginal(base) || base != whole && strings.HasPrefix(base, ".") && secretOriginal(base[1:])
+	return secretOriginal(base) || base != name && strings.HasPrefix(base, ".") && secretOriginal(base[1:])
 }
 
 func secretOriginal(base string) bool {
@@ -218,8 +218,8 @@ func secretOriginal(base string) bool {
 		return true
 	}
 	if stem, ok := strings.CutSuffix(base, ".pem"); ok {
-		in := func(part string) bool { return strings.Contains(stem, part) }
-		return slices.ContainsFunc(privatePEM, in) || !slices.ContainsFunc(publicPEM, in)
+		inStem := func(part string) bool { return strings.Contains(stem, part) }
+		return slices.ContainsFunc(privatePEM, inStem) || !slices.ContainsFunc(publicPEM, inStem)
 	}
 	if strings.HasPrefix(base, "krb5cc_") {
 		return true
