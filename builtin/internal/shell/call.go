@@ -153,7 +153,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 		return
 	}
 	c.name = path.Base(head.text)
-	if len(args) > maxOptions && tooMany(args) {
+	if len(args) > maxOptions && tooManyOptions(args) {
 		w.long = true
 		return
 	}
@@ -174,7 +174,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 // meaning of all others.
 const maxOptions = 500
 
-func tooMany(args []arg) bool {
+func tooManyOptions(args []arg) bool {
 	n := 0
 	for i := range args {
 		if args[i].option() {

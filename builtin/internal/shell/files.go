@@ -190,7 +190,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 		case strings.ContainsAny(dir, "*?["), err == nil && len(entries) > 0 && !strings.Contains(a.text, hole):
 			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
 			names, all := m.at.Glob(glob)
-			if !all || slices.ContainsFunc(names, func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {
+			if !all || slices.ContainsFunc(names, func(name string) bool { return m.covers(name) && (tree || !m.isDirectory(name)) }) {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
@@ -203,8 +203,8 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 	return false
 }
 
-// directory reports whether the path is a directory, which commands that read files cannot read.
-func (m *fileRule) directory(abs string) bool {
+// isDirectory reports whether the path is a directory, which commands that read files cannot read.
+func (m *fileRule) isDirectory(abs string) bool {
 	_, err := m.at.Names(abs)
 	return err == nil
 }

@@ -129,7 +129,7 @@ func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything
 	if len(starts) == 0 {
 		starts = []arg{literal(".")}
 	}
-	if w.tooMany(starts, named) {
+	if w.tooManyCombinations(starts, named) {
 		named = nil
 	}
 	for _, s := range starts {
@@ -189,9 +189,9 @@ func couldBeHarmful(a arg) string {
 	return a.raw + " may be an action"
 }
 
-// tooMany reports whether an action has more combinations of starting points and names than are checked. Then
+// tooManyCombinations reports whether an action has more combinations of starting points and names than are checked. Then
 // it needs approval.
-func (w *walker) tooMany(starts, named []arg) bool {
+func (w *walker) tooManyCombinations(starts, named []arg) bool {
 	if w.expanded > maxBudget {
 		return true
 	}
@@ -274,7 +274,7 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 			cmd = append(cmd, a)
 			continue
 		}
-		if w.tooMany(starts, named) {
+		if w.tooManyCombinations(starts, named) {
 			starts, named = []arg{literal(".")}, []arg{{text: hole}}
 		}
 		// Found names begin with the starting point.

@@ -113,7 +113,7 @@ const maxReach = 8
 // reach returns the names that a word of the command c may expand to.
 func (f *findings) reach(c *command, a *arg) reach {
 	var r reach
-	f.follow(&r, c, a, 0)
+	f.trace(&r, c, a, 0)
 	if !a.field && a.from >= firstOrigin {
 		for i := range r.words {
 			r.addWords(c, &r.words[i])
@@ -133,7 +133,8 @@ func (r *reach) addWords(c *command, word *arg) {
 	}
 }
 
-func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
+// trace adds the names that a word may expand to, depth steps back from the command c.
+func (f *findings) trace(r *reach, c *command, a *arg, depth int) {
 	open := strings.Count(a.text, hole)
 	switch {
 	case open == 0 && a.from < firstOrigin:
@@ -178,7 +179,7 @@ func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
 	word.text = strings.Replace(a.text, hole, word.text, 1)
 	word.wild = word.wild || a.wild
 	word.known = word.known && !word.wild
-	f.follow(r, c, &word, depth)
+	f.trace(r, c, &word, depth)
 }
 
 // printed adds the names of the word a with the output of an origin's commands in place of its hole.
@@ -187,7 +188,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
 		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // its input comes from commands outside o
-			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
+			f.trace(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
 			found.spots = append(found.spots, spot{hidden: true}) // it prints only operands of other commands

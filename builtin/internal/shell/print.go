@@ -55,7 +55,6 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	return p.buf, p.err
 }
 
-// refuse records why the source cannot be printed.
 func (p *printer) refuse(why string) {
 	if p.err == nil {
 		p.err = errors.New(why)

@@ -101,7 +101,7 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	for i := range words {
 		a := &words[i]
 		sure = sure && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
-		f.follow(r, c, a, depth)
+		f.trace(r, c, a, depth)
 	}
 	return sure
 }
@@ -141,7 +141,7 @@ func (r *reach) add(c *command, dir string, s spot) {
 
 func (f *findings) operands(r *reach, c, k *command, depth int) bool {
 	for i := range k.reads {
-		f.follow(r, c, &k.reads[i].arg, depth)
+		f.trace(r, c, &k.reads[i].arg, depth)
 	}
 	return true
 }

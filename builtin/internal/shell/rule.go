@@ -307,20 +307,20 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 		return true, err
 	}
 	// The whole line counts too, because people write rules for the text that they see.
-	if a.err != nil || p.onlyStars() || p.found(a.src) {
+	if a.err != nil || p.onlyStars() || p.matchesAnywhere(a.src) {
 		return true, nil
 	}
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if len(c.args) > 0 && !c.args[0].known || slices.ContainsFunc(c.spellings(), p.found) {
+		if len(c.args) > 0 && !c.args[0].known || slices.ContainsFunc(c.spellings(), p.matchesAnywhere) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// found is matches for deny and ask rules: a plain text may be anywhere in the command.
-func (p pattern) found(text string) bool {
+// matchesAnywhere is matches for deny and ask rules: a plain text may be anywhere in the command.
+func (p pattern) matchesAnywhere(text string) bool {
 	if p.text != "" {
 		return strings.Contains(text, p.text)
 	}

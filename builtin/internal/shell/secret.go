@@ -284,7 +284,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 		why := ""
 		roots, hidden := c.trees()
 		if c.readsUnknown() {
-			if name := mentions(stmts); name != "" {
+			if name := secretMentioned(stmts); name != "" {
 				why = name
 			}
 			for k := range w.cmds {
@@ -357,7 +357,7 @@ func (c *command) finds() ([]arg, bool) {
 		for i, a := range c.args[1:] {
 			name := slices.Contains([]string{"-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"}, a.text)
 			if name && c.args[i].text != "!" && c.args[i].text != "-not" {
-				return nil, false // mentions checks the name
+				return nil, false // secretMentioned checks the name
 			}
 		}
 	case "fd", "fdfind":
@@ -377,9 +377,9 @@ func (c *command) finds() ([]arg, bool) {
 	return roots, true
 }
 
-// mentions returns which word of a line names a secret, or why its words may contain hidden
+// secretMentioned returns which word of a line names a secret, or why its words may contain hidden
 // names: names that are composed at run time are not found.
-func mentions(stmts []*syntax.Stmt) string {
+func secretMentioned(stmts []*syntax.Stmt) string {
 	found := ""
 	for _, s := range stmts {
 		syntax.Walk(s, func(n syntax.Node) bool {

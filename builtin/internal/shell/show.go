@@ -193,16 +193,16 @@ func awkShows(w *walker, c *command, p *parsed) string {
 // psArgs refuses the options by which ps shows the environment of processes: E, e without a dash, and e after a
 // dash together with a word that is only valid without one, because ps then reads all words without their dashes.
 func psArgs(_ *walker, c *command, _ *parsed) string {
-	value, all, other := false, false, false
+	isValue, hasE, otherSyntax := false, false, false // isValue: the word is the value of the option before it
 	for _, a := range c.args[1:] {
 		text := strings.TrimPrefix(a.text, "-")
 		dash := len(text) < len(a.text)
 		switch {
-		case value:
-			if value = false; strings.Contains(text, "env") {
+		case isValue:
+			if isValue = false; strings.Contains(text, "env") {
 				return environmentShown
 			}
-			other = other || !a.known || text == ""
+			otherSyntax = otherSyntax || !a.known || text == ""
 		case !a.known:
 			return a.raw + " may be an option that shows the environment"
 		case strings.HasPrefix(text, "-"):
@@ -217,12 +217,12 @@ func psArgs(_ *walker, c *command, _ *parsed) string {
 				takes = "CGgopqstuUkO"
 			}
 			i := strings.IndexAny(text, takes)
-			value = i >= 0 && i == len(text)-1
-			all = all || strings.Contains(text, "e")
-			other = other || strings.Contains(text, "x")
+			isValue = i >= 0 && i == len(text)-1
+			hasE = hasE || strings.Contains(text, "e")
+			otherSyntax = otherSyntax || strings.Contains(text, "x")
 		}
 	}
-	if all && (other || value) {
+	if hasE && (otherSyntax || isValue) {
 		return environmentShown
 	}
 	return ""
