@@ -147,9 +147,7 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 		size += len(raw)
 		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
 		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
-			if !hidesText(item) {
-				items = append(items, visible.JSON(item, visible.Words))
-			}
+			items = append(items, visible.JSON(item, visible.Words))
 		}
 		next := ""
 		_ = json.Unmarshal(list.Next, &next)
@@ -293,7 +291,7 @@ func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
 	return r, nil
 }
 
-// hidesText reports whether names or values in a schema, or in an entry of a list, have invisible text. It cannot be removed there, because the
+// hidesText reports whether names or values in a schema have invisible text. It cannot be removed there, because the
 // server compares names and values.
 func hidesText(schema json.RawMessage) bool {
 	ascii := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf })

@@ -26,16 +26,15 @@ func TestNothingHidden(t *testing.T) {
 		case "tools/list":
 			reply(msg.result(raw.Replace(`{"tools":[{"name":"t","title":"THID","description":"DHID","inputSchema":{"type":"object","properties":{"a":{"description":"AHID"}}},` +
 				`"outputSchema":{"type":"object","title":"OHID"},"annotations":{"title":"NHID"},"_meta":{"io.modelcontextprotocol/groups":["g","HID"]}},` +
-				`{"name":"fails"},{"name":"name","inputSchema":{"properties":{"HID":{}}}},{"name":"value","inputSchema":{"properties":{"a":{"enum":["HID"]}}}},` +
-				`{"name":"binary","inputSchema":{"enum":["\u200b\u2060\u200b"]}}]}`)))
+				`{"name":"fails"},{"name":"name","inputSchema":{"properties":{"HID":{}}}},{"name":"value","inputSchema":{"properties":{"a":{"enum":["HID"]}}}}]}`)))
 		case "groups/list":
 			reply(msg.result(raw.Replace(`{"groups":[{"name":"g","title":"GHID","description":"HHID"},{"name":"kHID"}]}`)))
 		case "prompts/list":
-			reply(msg.result(raw.Replace(`{"prompts":[{"name":"p","description":"PHID"},{"name":"qHID"},{"name":"s","arguments":[{"name":"HID"}]}]}`)))
+			reply(msg.result(raw.Replace(`{"prompts":[{"name":"p","description":"PHID"}]}`)))
 		case "prompts/get":
 			reply(msg.result(raw.Replace(`{"description":"QHID","messages":[{"role":"user","content":{"type":"text","text":"RHID"}}]}`)))
 		case "resources/list":
-			reply(msg.result(raw.Replace(`{"resources":[{"uri":"x:y","name":"r","title":"SHID"},{"uri":"x:HID","name":"s"},{"uri":"x:s","name":"HID"}]}`)))
+			reply(msg.result(raw.Replace(`{"resources":[{"uri":"x:y","name":"r","title":"SHID"}]}`)))
 		case "resources/read":
 			reply(msg.result(raw.Replace(`{"contents":[{"uri":"x:y","text":"UHID"},{"uri":"x:b","mimeType":"text/plainHID","blob":"` + blob + `"}]}`)))
 		case "tools/call":
@@ -74,7 +73,7 @@ func TestNothingHidden(t *testing.T) {
 	}
 	ctx := t.Context()
 	tools, err := c.Tools(ctx)
-	if err != nil || len(tools) != 2 || len(c.Skipped()) != 3 {
+	if err != nil || len(tools) != 2 || len(c.Skipped()) != 2 {
 		t.Fatalf("%d tools, skipped %v: %v", len(tools), c.Skipped(), err)
 	}
 	info := find(t, c, "t").Info()

@@ -42,8 +42,10 @@ var flags = []string{
 	"\U000E0067\U000E0062\U000E0077\U000E006C\U000E0073\U000E007F",
 }
 
-// Carries reports whether s has characters that [Result] removes, which can hide or reorder words in a name or value.
-func Carries(s string) bool { return strings.IndexFunc(s, carrier) >= 0 }
+// Carries reports whether s has characters that can only hide or reorder words in a name or value.
+func Carries(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(bidi, r) }) >= 0
+}
 
 var (
 	tags      = table(0xE0000, 0xE007F)
