@@ -1,6 +1,6 @@
 // Package mcpcontent converts the content of MCP results to blocks, and keeps content that blocks cannot
 // represent: links to resources, embedded resources, annotations. A model does not need it, but a gateway must
-// pass it on unchanged. The client stores it in the result's metadata, where the server finds it.
+// pass it on unchanged. Package mcpclient stores it in the result's metadata, from where mcpserver sends it.
 package mcpcontent
 
 import (
@@ -30,20 +30,20 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	kept := make([]json.RawMessage, len(content))
 	anyKept := false
 	for i, raw := range content {
-		if isIncomplete(raw) {
+		if mustKeep(raw) {
 			kept[i], anyKept = raw, true
 		}
 	}
 	if !anyKept {
 		return nil
 	}
-	value, _ := json.Marshal(kept) // isIncomplete has decoded every element
+	value, _ := json.Marshal(kept) // mustKeep has decoded every element
 	return value
 }
 
-// isIncomplete reports whether the block of raw lacks some of its information, and raw is valid content of a known type.
+// mustKeep reports whether raw is valid content of a known type that [Block] does not represent completely.
 // Invalid content is not kept, because a client may reject the whole result for it.
-func isIncomplete(raw json.RawMessage) bool {
+func mustKeep(raw json.RawMessage) bool {
 	if justText(raw) != nil {
 		return false
 	}
@@ -73,7 +73,7 @@ func isIncomplete(raw json.RawMessage) bool {
 		}
 		family, _, _ := strings.Cut(*c.MIME, "/")
 		_, decoded := Block(raw).(*message.Data)
-		return decoded && (len(members) > 3 || family != c.Type) // more than type, data and mimeType
+		return decoded && (len(members) > 3 || family != c.Type) // more than type, data and mimeType; or audio with mimeType image/png
 	case "resource_link":
 		return c.URI != nil && c.Name != nil
 	case "resource":
@@ -86,8 +86,8 @@ func isIncomplete(raw json.RawMessage) bool {
 	return false
 }
 
-// justText returns the text of content that consists only of text, in the usual encoding, as JSON; nil for other content. It
-// is a fast path, because nearly all content has this form.
+// justText returns the JSON string s of content that is exactly {"type":"text","text":s}, or nil for other content. It is
+// a fast path, because nearly all content has this form.
 func justText(raw json.RawMessage) []byte {
 	value, begins := bytes.CutPrefix(raw, []byte(`{"type":"text","text":`))
 	value, ends := bytes.CutSuffix(value, []byte("}"))
