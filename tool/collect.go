@@ -103,7 +103,7 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	if text != nil {
 		o.grow.WriteString(text.Text)
 	}
-	c.finish(key) // a block of another kind was open under this id
+	c.finish(key) // the block that this one replaces, if any: it was of another kind
 	if c.open == nil {
 		c.open = map[blockKey]*openBlock{}
 	}
