@@ -68,7 +68,7 @@ func ask(ctx context.Context) error {
 		return err
 	}
 	m := scripted.New(
-		scripted.Call("reset_tools", map[string]bool{"weather": true}),
+		scripted.Call("reset_tools", map[string]bool{"weather": true}), // opens this group and closes all others
 		scripted.Call("mcp__weather__now", cityIn{"Graz"}),
 		scripted.Call("reset_tools", map[string]bool{"weather": true, "trains": true}),
 		scripted.Call("mcp__trains__now", cityIn{"Graz"}),

@@ -14,7 +14,7 @@ import (
 // A longTool is a tool whose calls become tasks.
 type longTool struct {
 	tool.Tool
-	after time.Duration
+	after time.Duration // a call that takes longer becomes a task
 }
 
 func (t longTool) Unwrap() tool.Tool { return t.Tool }
