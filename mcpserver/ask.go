@@ -73,8 +73,8 @@ func texts(rules []permission.Rule) []string {
 const maxShown = 7 << 10
 
 // form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
-// the text that will run if the arguments do not contain it, and says how far the call is confined. Invisible
-// characters are escaped. A question that is too long is an error.
+// the text that will run if the arguments do not contain it, and says how far the call is confined. With remember it
+// also offers the suggested rules. Invisible characters are escaped. A question that is too long is an error.
 func form(a pendingCall, remember bool) (object, error) {
 	c, d := a.call, a.decision
 	shown, hidden := visible.Escape(cmp.Or(a.preview, string(c.Input)), nil)

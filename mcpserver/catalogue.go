@@ -109,9 +109,9 @@ func (s *catalogue) checkItems() error {
 // checkPolicies reports rules that cannot work with the registered tools. It does not contact sources.
 func (s *catalogue) checkPolicies(policy *permission.Policy) error {
 	own, listed := s.cfg.Toolkit.Registered()
-	// The list for clients without sessions has other control tools.
-	searching, _ := s.static.current.Load().short.Registered()
-	for _, t := range searching {
+	// A rule may also be for a control tool of the list for clients without sessions.
+	short, _ := s.static.current.Load().short.Registered()
+	for _, t := range short {
 		name := t.Info().Name
 		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == name }) {
 			own = append(own, t)

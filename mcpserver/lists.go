@@ -99,22 +99,20 @@ func describe(info tool.Info, labels []string) object {
 	return labelled(o, labels)
 }
 
-// granted returns the groups that the ceiling grants. A client must not learn the names of the others, not even as
-// labels of a tool that it sees.
-func (r *request) granted(groups []string) []string {
-	if len(groups) == 0 {
+// granted returns labels without the groups that the ceiling does not grant: a client must not learn the names of those
+// groups, not even as labels of a tool that it sees. Labels that are not names of groups stay.
+func (r *request) granted(labels []string) []string {
+	if len(labels) == 0 {
 		return nil
 	}
-	seen := r.tk.Groups(r.scope)
-	has := func(all []toolkit.GroupInfo, name string) bool {
-		return slices.ContainsFunc(all, func(g toolkit.GroupInfo) bool { return g.Name == name })
+	has := func(groups []toolkit.GroupInfo, name string) bool {
+		return slices.ContainsFunc(groups, func(g toolkit.GroupInfo) bool { return g.Name == name })
 	}
-	all := r.tk.Groups(nil)
-	if len(all) == len(seen) { // there is no ceiling, or it grants everything
-		return groups
+	all, granted := r.tk.Groups(nil), r.tk.Groups(r.scope)
+	if len(all) == len(granted) { // there is no ceiling, or it grants everything
+		return labels
 	}
-	// A label that is not the name of a group is always allowed.
-	return slices.DeleteFunc(slices.Clone(groups), func(name string) bool { return has(all, name) && !has(seen, name) })
+	return slices.DeleteFunc(slices.Clone(labels), func(name string) bool { return has(all, name) && !has(granted, name) })
 }
 
 // listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that the

@@ -32,7 +32,8 @@ func (r Rate) Check() error {
 	return nil
 }
 
-// buckets returns the buckets of an account, in the order of Config.Rates. Those that are not for each account are common.
+// buckets returns the buckets of an account, in the order of Config.Rates. Unless common is nil, the account shares those
+// of its buckets whose Rate has not set Each.
 func (c *Config) buckets(store replica.Store, key string, common []*replica.Rate) []*replica.Rate {
 	out := make([]*replica.Rate, len(c.Rates))
 	for i, r := range c.Rates {

@@ -82,7 +82,7 @@ func (s groupSkill) entry(ctx context.Context) (object, error) {
 		}
 	}
 	if name := path.Base(s.Name); fields["name"] != name || !legalName().MatchString(name) || len(name) > 64 {
-		return nil, fmt.Errorf("its name is %q in its front matter; it must be %q, with at most 64 lowercase letters, digits and hyphens", fields["name"], name)
+		return nil, fmt.Errorf("the name in the front matter is %q; it must be %q, with at most 64 lowercase letters, digits and hyphens", fields["name"], name)
 	}
 	files, err := s.Manifest()
 	if err != nil {

@@ -102,7 +102,11 @@ func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, fir
 	if !closed {
 		l.calls++
 		l.work.Go(func() {
-			defer l.ended()
+			defer func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.calls--
+			}()
 			defer close(c.done)
 			defer stop()
 			defer cancel(nil)
@@ -116,12 +120,6 @@ func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, fir
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the server was closed")
 	}
 	return c.wait(ctx)
-}
-
-func (l *Lot) ended() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls--
 }
 
 // Resume continues the call that is parked under the nonce with the answers of the next request, and returns the
