@@ -78,7 +78,7 @@ func reportDuplicates(r *report, n *yaml.Node, offset int) {
 		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; isKey {
 			name := resolve(c).Value
 			if seen[name] {
-				r.fault("duplicate-field", c.Line+offset, "duplicate field %s, the first one is used; remove the others", quote(name))
+				r.nonfatal("duplicate-field", c.Line+offset, "duplicate field %s, the first one is used; remove the others", quote(name))
 			}
 			seen[name] = true
 		}
@@ -114,7 +114,7 @@ func readText(r *report, field string, n *yaml.Node, line int) string {
 	text, isString, ok := scalar(n)
 	switch {
 	case !ok:
-		r.fault("field-type", line, "%s has to be text, not a list or a mapping: put it between double quotes", field)
+		r.nonfatal("field-type", line, "%s has to be text, not a list or a mapping: put it between double quotes", field)
 	case !isString:
 		r.warn("field-type", line, "%s is not a YAML string and it was read as %s: put it between double quotes", field, quote(text))
 	}
@@ -126,7 +126,7 @@ func readText(r *report, field string, n *yaml.Node, line int) string {
 func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	if n.Kind != yaml.MappingNode {
 		if text, _, ok := scalar(n); !ok || text != "" {
-			r.fault("metadata-type", line, "metadata has to be a mapping of text to text, such as author: someone on an indented line below")
+			r.nonfatal("metadata-type", line, "metadata has to be a mapping of text to text, such as author: someone on an indented line below")
 		}
 		return nil
 	}
@@ -135,7 +135,7 @@ func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 		at := key.Line + offset
 		text, isString, ok := scalar(value)
 		if !ok || key.Kind != yaml.ScalarNode {
-			r.fault("metadata-type", at, "the values of metadata have to be text; %s is not and is left out", quote(key.Value))
+			r.nonfatal("metadata-type", at, "the values of metadata have to be text; %s is not and is left out", quote(key.Value))
 			continue
 		}
 		if !isString {
@@ -152,12 +152,12 @@ func readTools(r *report, n *yaml.Node, offset, line int) []string {
 	if text, _, ok := scalar(n); ok {
 		tools, ok := splitTools(text)
 		if !ok {
-			r.fault("allowed-tools", line, "a parenthesis in allowed-tools is not closed, so the last rule is ignored: write Tool or Tool(pattern)")
+			r.nonfatal("allowed-tools", line, "a parenthesis in allowed-tools is not closed, so the last rule is ignored: write Tool or Tool(pattern)")
 		}
 		return tools
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.fault("allowed-tools", line, "allowed-tools has to be text such as Read Bash(git:*), or a list of it")
+		r.nonfatal("allowed-tools", line, "allowed-tools has to be text such as Read Bash(git:*), or a list of it")
 		return nil
 	}
 	var tools []string
@@ -166,7 +166,7 @@ func readTools(r *report, n *yaml.Node, offset, line int) []string {
 		text, _, ok := scalar(item)
 		rules, closed := splitTools(text)
 		if !ok || !closed {
-			r.fault("allowed-tools", item.Line+offset, "an entry of allowed-tools is ignored: write Tool or Tool(pattern)")
+			r.nonfatal("allowed-tools", item.Line+offset, "an entry of allowed-tools is ignored: write Tool or Tool(pattern)")
 		}
 		tools = append(tools, rules...)
 	}
@@ -207,9 +207,9 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	if line, given := lines["compatibility"]; given || s.Compatibility != "" { // a skill of Memory has no lines
 		switch n := utf8.RuneCountInString(s.Compatibility); {
 		case n == 0:
-			r.fault("compatibility-length", line, "compatibility is empty; leave the field out")
+			r.nonfatal("compatibility-length", line, "compatibility is empty; leave the field out")
 		case n > maxCompatibility:
-			r.fault("compatibility-length", line, "compatibility has %d characters, more than %d", n, maxCompatibility)
+			r.nonfatal("compatibility-length", line, "compatibility has %d characters, more than %d", n, maxCompatibility)
 		}
 	}
 }
@@ -221,24 +221,24 @@ func checkName(r *report, s *Skill, folder string, line int) {
 			r.fatal("name-missing", line, "the skill has no name; add name: with 1 to %d lowercase letters, digits and hyphens", maxName)
 			return
 		}
-		r.fault("name-missing", line, "the skill has no name, so its folder's is used; add name: %s", folder)
+		r.nonfatal("name-missing", line, "the skill has no name, so its folder's is used; add name: %s", folder)
 		s.Name = folder
 		return
 	}
 	if n := utf8.RuneCountInString(s.Name); n > maxName {
-		r.fault("name-length", line, "the name has %d characters, more than %d", n, maxName)
+		r.nonfatal("name-length", line, "the name has %d characters, more than %d", n, maxName)
 	}
 	if bad := strings.IndexFunc(s.Name, notInName); bad >= 0 {
 		c, _ := utf8.DecodeRuneInString(s.Name[bad:])
-		r.fault("name-characters", line, "the name %s contains %q; only lowercase letters, digits and hyphens are allowed", quote(s.Name), c)
+		r.nonfatal("name-characters", line, "the name %s contains %q; only lowercase letters, digits and hyphens are allowed", quote(s.Name), c)
 	} else if strings.ContainsFunc(s.Name, func(c rune) bool { return c > unicode.MaxASCII }) {
 		r.warn("name-ascii", line, "the name %s is not ASCII; some programs accept only a-z, 0-9 and hyphens", quote(s.Name))
 	}
 	if strings.HasPrefix(s.Name, "-") || strings.HasSuffix(s.Name, "-") || strings.Contains(s.Name, "--") {
-		r.fault("name-hyphens", line, "the name %s must not begin or end with a hyphen or contain two in a row", quote(s.Name))
+		r.nonfatal("name-hyphens", line, "the name %s must not begin or end with a hyphen or contain two in a row", quote(s.Name))
 	}
 	if folder != "" && norm.NFKC.String(folder) != s.Name {
-		r.fault("name-folder", line, "the name %s has to be the same as the folder's, which is %s", quote(s.Name), quote(folder))
+		r.nonfatal("name-folder", line, "the name %s has to be the same as the folder's, which is %s", quote(s.Name), quote(folder))
 	}
 }
 
@@ -269,7 +269,7 @@ func checkDescription(r *report, s *Skill, line int) {
 		r.fatal("description-missing", line, "the skill has no description, which a model needs to choose it; add description: with what it does and when to use it")
 		return
 	case n > maxDescription:
-		r.fault("description-length", line, "the description has %d characters, more than %d; move details to the body", n, maxDescription)
+		r.nonfatal("description-length", line, "the description has %d characters, more than %d; move details to the body", n, maxDescription)
 	}
 	notEnglish := func(c rune) bool { return c > unicode.MaxLatin1 && unicode.IsLetter(c) }
 	if !saysWhen(s.Description) && !strings.ContainsFunc(s.Description, notEnglish) {

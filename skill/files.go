@@ -104,11 +104,11 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readKnown(files, name, info, limit)
+	return readWithInfo(files, name, info, limit)
 }
 
-// readKnown reads a file whose info is known. It applies the limit also to a file that grows in the meantime.
-func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
+// readWithInfo reads a file; info is what Stat returned. It applies the limit also to a file that grows in the meantime.
+func readWithInfo(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file; continue without it")
@@ -130,7 +130,7 @@ func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte,
 
 // open returns the skill's files, confined to its folder.
 func (s *Skill) open() (fs.FS, func() error, error) {
-	if s.at == (place{}) {
+	if s.at == (fileTree{}) {
 		return nil, nil, errors.New("the skill has no folder")
 	}
 	return s.at.open(s.folder)
@@ -143,19 +143,19 @@ func (s *Skill) wrap(what string, err error) error {
 	return fmt.Errorf("%s skill %s: %w", what, quote(s.Name), err)
 }
 
-// A place is where a loader looks: a folder of the machine, or an fs.FS.
-type place struct {
+// A fileTree is where a loader looks: a folder on disk, or an fs.FS.
+type fileTree struct {
 	dir  string // absolute; "" when it is an fs.FS
-	fsys *fs.FS // a pointer, so that places can be compared
+	fsys *fs.FS // a pointer, so that fileTrees can be compared
 }
 
-// open returns the files of a folder in the place. On disk neither names nor links lead out of the folder.
-func (p place) open(folder string) (fs.FS, func() error, error) {
-	if p.dir == "" {
-		sub, err := fs.Sub(*p.fsys, folder)
+// open returns the files of a folder in the tree. On disk neither names nor links lead out of the folder.
+func (t fileTree) open(folder string) (fs.FS, func() error, error) {
+	if t.dir == "" {
+		sub, err := fs.Sub(*t.fsys, folder)
 		return sub, func() error { return nil }, err
 	}
-	root, err := os.OpenRoot(p.dir)
+	root, err := os.OpenRoot(t.dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -169,21 +169,21 @@ func (p place) open(folder string) (fs.FS, func() error, error) {
 	return root.FS(), root.Close, nil
 }
 
-// stat returns the info of a file. It may follow a link out of the place, as it only
+// stat returns the info of a file. It may follow a link out of the tree, as it only
 // checks whether a loaded file has changed.
-func (p place) stat(path string) (fs.FileInfo, error) {
-	if p.dir == "" {
-		return fs.Stat(*p.fsys, path)
+func (t fileTree) stat(path string) (fs.FileInfo, error) {
+	if t.dir == "" {
+		return fs.Stat(*t.fsys, path)
 	}
 	return os.Stat(path)
 }
 
-// path returns the file's name for messages.
-func (p place) path(name string) string {
-	if p.dir == "" {
+// path returns the file's name for stat and for messages.
+func (t fileTree) path(name string) string {
+	if t.dir == "" {
 		return name
 	}
-	return filepath.Join(p.dir, filepath.FromSlash(name))
+	return filepath.Join(t.dir, filepath.FromSlash(name))
 }
 
 // ignored reports whether skills and their files are not searched for in a folder.

@@ -64,7 +64,7 @@ func decodeText(r *report, content []byte) (string, bool) {
 	}
 	text := strings.TrimPrefix(string(content), "\ufeff")
 	if !utf8.ValidString(text) {
-		r.fault("encoding", 1+strings.Count(validPrefix(text), "\n"), "the file is not valid UTF-8 here; save it as UTF-8")
+		r.nonfatal("encoding", 1+strings.Count(validPrefix(text), "\n"), "the file is not valid UTF-8 here; save it as UTF-8")
 		text = strings.ToValidUTF8(text, "\ufffd")
 	}
 	if strings.Contains(text, "\r") {
@@ -119,7 +119,7 @@ func split(r *report, text string) (parts, bool) {
 		return parts{}, false
 	}
 	if line > 1 {
-		r.fault("frontmatter-position", 1, "the front matter has to begin on the first line; remove the %d blank lines before it", line-1)
+		r.nonfatal("frontmatter-position", 1, "the front matter has to begin on the first line; remove the %d blank lines before it", line-1)
 	}
 	p := parts{headerLine: line + 1, bodyLine: line + 1}
 	for at := 0; at < len(rest); {
@@ -199,7 +199,7 @@ func parseHeader(r *report, p parts) *yaml.Node {
 			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s%s", message, remedy(header, line))
 			return nil
 		}
-		r.fault("yaml-quoted", headerLine(p, line), "this value is valid YAML only in quotes (%s) and was read as if quoted: put it between double quotes, or below the key after >-", message)
+		r.nonfatal("yaml-quoted", headerLine(p, line), "this value is valid YAML only in quotes (%s) and was read as if quoted: put it between double quotes, or below the key after >-", message)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		r.fatal("frontmatter-fields", p.headerLine, "the front matter has no fields; write one a line, such as name: pdf")

@@ -37,13 +37,13 @@ func Under(folder string) Loader { return onDisk(folder, anyDepth) }
 // FS loads the skills anywhere in fsys, such as an embed.FS. Whether links are followed
 // depends on fsys: prefer [Under] to os.DirFS, which follows links out of the folder.
 func FS(fsys fs.FS) Loader {
-	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
+	return loader{&scanner{fileTree: fileTree{fsys: &fsys}, depth: anyDepth}}
 }
 
 // onDisk keeps the error of a bad path for Load, so that a Loader can be written as a literal in a configuration.
 func onDisk(folder string, depth int) Loader {
 	dir, err := expand(folder)
-	return loader{&scanner{place: place{dir: dir}, depth: depth, pathErr: err}}
+	return loader{&scanner{fileTree: fileTree{dir: dir}, depth: depth, pathErr: err}}
 }
 
 // expand makes a path absolute, with ~ as the home folder.

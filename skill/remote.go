@@ -55,7 +55,7 @@ func (s *Skill) Manifest() ([]ManifestFile, error) {
 		return s.Remote.Manifest(), nil
 	}
 	var files []File
-	if s.at != (place{}) {
+	if s.at != (fileTree{}) {
 		var err error
 		if files, err = s.Files(); err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ type cachedEntry struct {
 
 func (s *Skill) manifestFile(name string) (ManifestFile, error) {
 	var mtime time.Time
-	if s.at != (place{}) {
+	if s.at != (fileTree{}) {
 		info, err := s.at.stat(s.at.path(path.Join(s.folder, s.diskName(name))))
 		if err != nil {
 			return ManifestFile{}, err
@@ -113,7 +113,7 @@ func (s *Skill) Read(ctx context.Context, name string) ([]byte, error) {
 	switch {
 	case s.Remote != nil:
 		return s.Remote.Read(ctx, name)
-	case name == skillFile && s.at == (place{}):
+	case name == skillFile && s.at == (fileTree{}):
 		return fmt.Appendf(nil, "---\nname: %s\ndescription: %s\n---\n\n%s", strconv.Quote(s.Name), strconv.Quote(s.Description), s.Body), nil
 	}
 	data, err := s.readFile(s.diskName(name), MaxManifestBytes)

@@ -24,11 +24,11 @@ const (
 
 func isSkillFile(name string) bool { return strings.EqualFold(name, skillFile) }
 
-// A scanner loads the skills of a place and caches them. If nothing has changed since the
+// A scanner loads the skills in a fileTree and caches them. If nothing has changed since the
 // last scan it opens nothing: it only checks the size and time of each file and folder.
 type scanner struct {
-	place
-	depth   int // how many levels of folders below the place to look into
+	fileTree
+	depth   int // how many levels of folders to look into, below the top folder
 	pathErr error
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ type scanner struct {
 
 // A stamp is the state of a file or folder when it was read.
 type stamp struct {
-	path  string // for [place.stat]
+	path  string // for [fileTree.stat]
 	size  int64
 	mtime time.Time
 	mode  fs.FileMode
@@ -171,14 +171,14 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 		v.problems = r.problems
 		return v
 	}
-	content, err := readKnown(files, name, info, maxSkillFile)
+	content, err := readWithInfo(files, name, info, maxSkillFile)
 	if err != nil {
 		r.fatal("unreadable", 0, "the file cannot be read: %v", err)
-		v.problems, v.volatile = r.problems, info.Mode().IsRegular()
+		v.problems, v.volatile = r.problems, info.Mode().IsRegular() // no stamp shows a change of the permissions
 		return v
 	}
 	if v.skill = parse(r, content, s.folderName(folder)); v.skill != nil {
-		v.skill.at, v.skill.folder = s.place, folder
+		v.skill.at, v.skill.folder = s.fileTree, folder
 		if s.dir != "" {
 			v.skill.Dir = s.path(folder)
 		}
@@ -239,18 +239,18 @@ func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 	}
 	found := s.load(files, folder, name, info)
 	r := &report{file: s.path(name)}
-	report := r.fault
+	diagnose := r.nonfatal
 	if path.Base(name) == "skill.md" { // accepted by the specification's reference implementation
-		report = r.warn
+		diagnose = r.warn
 	}
-	report("skill-file", 0, "the file must be called SKILL.md; some programs will not find it")
+	diagnose("skill-file", 0, "the file must be called SKILL.md; some programs will not find it")
 	found.problems = append(r.problems, found.problems...)
 	found.stamps = append(found.stamps, v.stamps...)
 	return found
 }
 
-// followLink adds the skill's folder that a link within the place leads to. It looks no
-// deeper, so that links cannot form a loop.
+// followLink adds the folder that a link leads to, if it is inside the tree and has a SKILL.md. It does not search
+// the folders below, so that links cannot form a loop.
 func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 	info, err := fs.Stat(files, name)
 	switch {
@@ -260,8 +260,8 @@ func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 			v.folders = append(v.folders, name)
 		}
 	default:
-		if target, outside := s.stat(s.path(name)); outside == nil && !target.IsDir() {
-			return // a link to a file
+		if target, statErr := s.stat(s.path(name)); statErr == nil && !target.IsDir() {
+			return // it leads to a file, not to a skill's folder
 		}
 		v.problems = append(v.problems, s.unreachable(files, path.Dir(name), name, err).problems...)
 	}
@@ -277,7 +277,7 @@ func (s *scanner) unreachable(files fs.FS, folder, name string, err error) visit
 	if _, dangling := s.stat(s.path(name)); dangling != nil {
 		r.fatal("symlink", 0, "the link's target does not exist; remove or repair the link")
 	} else {
-		r.fatal("symlink", 0, "the link leads out of %s, or names its target from the root, and is not followed; replace it by a copy, or load its target's folder", s.path("."))
+		r.fatal("symlink", 0, "the link leads out of %s, or is absolute, and is not followed; replace it with a copy, or load its target's folder", s.path("."))
 	}
 	v := visit{problems: r.problems}
 	if info, err := fs.Stat(files, folder); err == nil { // replacing the link changes the folder

@@ -41,9 +41,9 @@ type Skill struct {
 	Origin string
 	Remote Remote
 
-	bodyLine int    // the line of Path on which Body begins
-	at       place  // where its files are; the zero place has no files
-	folder   string // the skill's folder in at
+	bodyLine int      // the line of Path on which Body begins
+	at       fileTree // where its files are; the zero fileTree has no files
+	folder   string   // the skill's folder in at
 
 	once   sync.Once
 	doc    *Document
@@ -150,8 +150,8 @@ func (r *report) warn(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityWarning}, format, args)
 }
 
-// fault reports a violation of the specification that does not prevent loading.
-func (r *report) fault(rule string, line int, format string, args ...any) {
+// nonfatal reports a violation of the specification that does not prevent loading.
+func (r *report) nonfatal(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityError}, format, args)
 }
 
