@@ -36,7 +36,7 @@ func (r *run) ask(hint string) error {
 	r.cache.view = nil
 	v, err := r.currentView()
 	if err == nil {
-		err = r.fit(v)
+		err = r.fitWindow(v)
 	}
 	for attempts := new(decide.Attempts); err == nil; {
 		if left, limited := r.timeLeft(); limited && left <= 0 && attempts.Answers() > 0 {
@@ -67,12 +67,12 @@ func (r *run) ask(hint string) error {
 func (r *run) react(attempts *decide.Attempts, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
 	// An error that is not a model.Error is a bug, which another try would hide.
 	e, ok := errors.AsType[*model.Error](failure)
-	answer := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
+	answer := decide.Answer{Failed: failure != nil, Refused: r.isRepairable(failure), Retryable: ok && e.Retryable(),
 		HasBlocks: len(mc.msg.Blocks) > 0, HasText: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
 	reaction := attempts.React(answer)
 	switch {
 	case reaction.Fix:
-		return false, r.fixRefused(v, failure)
+		return false, r.repairConversation(v, failure)
 	case failure == nil && !answer.Empty:
 		return true, r.accept(mc)
 	case reaction.Discard:
@@ -84,7 +84,7 @@ func (r *run) react(attempts *decide.Attempts, v *toolkit.View, mc *modelCall, f
 	case err != nil:
 		return true, err
 	case !reaction.Again && failure == nil:
-		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", attempts.Answers(), mc.reason())
+		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", attempts.Answers(), mc.finishReason())
 	case !reaction.Again:
 		return true, failure
 	case reaction.Hint != "":
@@ -294,7 +294,7 @@ func (r *run) accept(mc *modelCall) error {
 			reached = cmp.Or(r.sharedLimit(), "a limit")
 		}
 		// The last arguments of an answer that was too long are cut off unless they are a whole object.
-		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
+		cutOff := mc.finishReason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), LimitReached: reached})
 		events = append(events, &event.ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
@@ -303,7 +303,7 @@ func (r *run) accept(mc *modelCall) error {
 	}
 	r.matchEarly(mc.calls)
 	r.st.Messages = append(r.st.Messages, m)
-	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: string(mc.reason()), FirstToken: mc.firstToken})
+	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: string(mc.finishReason()), FirstToken: mc.firstToken})
 	return r.store(append(events, ended...)...)
 }
 

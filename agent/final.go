@@ -28,7 +28,7 @@ func (r *run) findFinal() {
 	if r.final == nil || c == nil {
 		return
 	}
-	if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // otherwise it is an answer of another type
+	if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // err: an earlier run asked for another type
 		r.final.value = args.JSON
 	}
 }
@@ -46,15 +46,15 @@ func (r *run) remind() error {
 func (r *run) keepFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.call.Name == finalName })
 	if i < 0 {
-		return r.keepText(mc.msg, string(mc.reason()))
+		return r.keepText(mc.msg, string(mc.finishReason()))
 	}
 	mc.calls = mc.calls[i : i+1]
 	mc.msg.Blocks = message.Blocks{mc.calls[0].call}
 	return r.accept(mc)
 }
 
-// lastAnswer asks for a last answer without tools, and keeps it unless it is empty. A
-// failure only changes the text of the End, since the run is over anyway.
+// lastAnswer asks for a last answer without tools, and keeps it unless it is empty. If the model fails, the run ends
+// as it would have anyway; only the event.End also reports the failure.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
 		return err
@@ -68,20 +68,20 @@ func (r *run) lastAnswer(limit string) error {
 		return err
 	}
 	if left, limited := r.timeLeft(); limited && left <= 0 {
-		r.watchTime(r.limits().LastAnswerTime())
+		r.cancelCallsAfter(r.limits().LastAnswerTime())
 	}
 	r.dialog.last = true
 	defer func() { r.dialog.last = false }()
 	mc := &modelCall{msg: new(message.Message)}
 	v, err := r.currentView()
 	if err == nil {
-		err = r.fit(v)
+		err = r.fitWindow(v)
 	}
 	for err == nil {
-		if mc, err = r.generate(); !r.isRefused(err) {
+		if mc, err = r.generate(); !r.isRepairable(err) {
 			break
 		}
-		err = r.fixRefused(v, err)
+		err = r.repairConversation(v, err)
 	}
 	if err == nil && r.final != nil {
 		r.answerErr = nil
@@ -94,5 +94,5 @@ func (r *run) lastAnswer(limit string) error {
 	case !errors.Is(err, errTimeUp):
 		r.answerErr = err
 	}
-	return r.keepText(mc.msg, string(mc.reason()))
+	return r.keepText(mc.msg, string(mc.finishReason()))
 }

@@ -188,8 +188,8 @@ func (mc *modelCall) complete() {
 	}
 }
 
-// reason returns why the model stopped, "" if it did not.
-func (mc *modelCall) reason() model.FinishReason {
+// finishReason returns why the model stopped, "" if it did not.
+func (mc *modelCall) finishReason() model.FinishReason {
 	if mc.finish == nil {
 		return ""
 	}

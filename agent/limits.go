@@ -109,8 +109,8 @@ func (r *run) stopTimer() {
 	r.inbox.timer.cancel()
 }
 
-// watchTime sets the timer to cancel all calls after the given time.
-func (r *run) watchTime(left time.Duration) {
+// cancelCallsAfter sets the timer, which cancels all calls when it expires. It replaces an earlier timer.
+func (r *run) cancelCallsAfter(left time.Duration) {
 	r.stopTimer()
 	f := &flight{stage: committed}
 	r.inbox.timer = f

@@ -155,7 +155,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		r.findFinal()
 	}
 	if left, limited := r.timeLeft(); limited {
-		r.watchTime(left)
+		r.cancelCallsAfter(left)
 	}
 	if err == nil && slices.ContainsFunc(inputs, isCompact) {
 		r.fail(r.compactNow())

@@ -11,9 +11,9 @@ import (
 )
 
 // EnforceSkillTools returns a middleware that limits what the model may call once it has opened skills with
-// allowed-tools: only calls that one of their rules covers, and control tools. It allows nothing by itself:
-// a call within the rules is judged as usual. Skills without allowed-tools limit nothing. If the opened
-// skills cannot be determined, every call is denied.
+// allowed-tools: only calls that one of their rules covers, and tools that only steer the agent, such as reset_tools.
+// It allows nothing by itself: a call within the rules is judged as usual. Skills without allowed-tools limit
+// nothing. If the opened skills cannot be determined, every call is denied.
 func EnforceSkillTools() Middleware {
 	return Middleware{Judge: func(next JudgeFunc) JudgeFunc {
 		return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
@@ -37,11 +37,11 @@ func EnforceSkillTools() Middleware {
 	}}
 }
 
-// decidePolicy returns the decision of the policy. With a question it also suggests the rules of opened
-// skills that would answer it; the user decides whether to accept them.
+// decidePolicy returns the decision of the policy. If the user has to be asked, it also suggests those rules of
+// opened skills that would allow the call; the user decides whether to accept them.
 func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 	d := permission.Decide(p, c)
-	if d.Behavior != permission.Ask || d.Safety {
+	if d.Behavior != permission.Ask || d.Safety { // no rule can allow a call that a safety check asks about
 		return d
 	}
 	opened, err := toolkit.OpenedSkills(ctx)
@@ -75,10 +75,10 @@ func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 	return rules
 }
 
-// covers reports whether allow rules cover all of a call, regardless of other rules and of the tool.
+// covers reports whether these allow rules alone would allow the whole call.
 func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) bool {
 	policy, call := *p, *c
-	// Only the rules may allow it: not the mode, a flag or the tool itself.
+	// Neither the mode, nor a flag, nor the tool itself may allow it.
 	policy.Mode, policy.Rules = permission.ModeDontAsk, rules
 	call.Control, call.ReadOnly, call.Checker = false, false, onlyRules{c.Checker}
 	return permission.Decide(&policy, &call).Behavior == permission.Allow

@@ -26,8 +26,8 @@ func (r *run) fixed(v *toolkit.View) int {
 	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedSpace()
 }
 
-// fit compacts the conversation if the next request would fill too much of the window.
-func (r *run) fit(v *toolkit.View) error {
+// fitWindow compacts the conversation if the next request would fill too much of the window.
+func (r *run) fitWindow(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (r *run) fit(v *toolkit.View) error {
 	return err
 }
 
-// isRefused reports whether a server refuses the conversation because of something that fixRefused may fix.
-func (r *run) isRefused(err error) bool {
+// isRepairable reports whether a server refuses the conversation for a reason that repairConversation may remove.
+func (r *run) isRepairable(err error) bool {
 	switch kindOf(err) {
 	case model.KindContextTooLong:
 		return r.cfg.Window.Compact >= 0
@@ -50,10 +50,10 @@ func (r *run) isRefused(err error) bool {
 	return false
 }
 
-// fixRefused changes a conversation that a server has refused, so that it can be sent again: it removes the
+// repairConversation changes a conversation that a server has refused, so that it can be sent again: it removes the
 // newest image, which is the most likely cause, or makes the conversation shorter. It returns an error when
 // there is nothing to change.
-func (r *run) fixRefused(v *toolkit.View, refusal error) error {
+func (r *run) repairConversation(v *toolkit.View, refusal error) error {
 	if kindOf(refusal) == model.KindBadImage {
 		newest := r.newestImage()
 		return r.replaceData(v, func(d *message.Data, _ string) string {

@@ -27,7 +27,7 @@ type Spent struct {
 	Tokens  int       `json:"tokens,omitempty"`
 	Cost    float64   `json:"cost,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	Stopped string    `json:"stopped,omitempty"` // the limit because of which a last answer was requested
+	Stopped string    `json:"stopped,omitempty"` // the limit that ends the run
 
 	Samples      int `json:"samples,omitempty"`
 	SampleTokens int `json:"sample_tokens,omitempty"`

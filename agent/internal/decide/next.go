@@ -21,7 +21,7 @@ const (
 	Close               // all calls have ended: add their results to the conversation
 	Wait                // an answer of the user or the host is needed
 	WaitBackground      // the model has answered, but calls run in the background
-	Stop                // the last answer was requested
+	Stop                // a limit has ended the run, see Spent.Stopped
 	Finish              // the model has answered
 	Interrupt           // the run was cancelled, or the consumer has stopped
 	Fail                // an error ends the run
@@ -74,7 +74,7 @@ func Next(s *State, in Situation) Effect {
 		return Effect{Step: Interrupt}
 	case len(s.Open) > 0:
 		return s.nextCall(running, in.Parallel)
-	case in.Typed == Given: // even at a limit, and with other calls
+	case in.Typed == Given: // even at a limit, or with other calls in the same answer
 		return Effect{Step: Finish}
 	}
 	last := in.Messages[len(in.Messages)-1].Role
@@ -114,9 +114,9 @@ func (s *State) nextCall(running, parallel int) Effect {
 	return Effect{Step: Wait}
 }
 
-// Ready returns the calls that may start now, together: parallel calls that no other call separates, or one
-// other call alone. A call starts when no call before it still has to run; parallel calls do not wait for
-// each other. ChangesGroups calls start, one by one, when all others have ended.
+// Ready returns the calls that may start now: one call that must run alone, or a batch of parallel calls. A call that
+// must run alone waits until all calls before it have ended, and all calls after it wait for it. Parallel calls do
+// not wait for each other. ChangesGroups calls run alone, after all others.
 func Ready(open []*Call) []*Call {
 	var batch []*Call
 	waiting := false // a call before this one has not ended
