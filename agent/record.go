@@ -18,7 +18,7 @@ import (
 )
 
 // A run is one call of Run. The goroutine of the consumer, which ranges over the events, owns it and
-// the State: all methods run there. Flights only write to the inbox.
+// the State: all methods run there. Running calls (flights) only write to the inbox.
 type run struct {
 	entry *Agent  // the agent that is run
 	a     *Agent  // the agent that has the conversation; see Handoff
@@ -51,9 +51,9 @@ type consumer struct {
 	stopped bool          // the consumer has stopped: nothing more is yielded
 	queue   []event.Event // numbered but not yielded
 	paused  bool          // Config.Approve is being called: nothing is yielded until it returns
-	unsent  []event.Event // waiting for a save and for their numbers
-	held    []event.Event // numbered, waiting for a successful save
-	unsaved []event.Event // numbered, without deltas, for the next save
+	unsent  []event.Event // without numbers yet; the next store holds them
+	held    []event.Event // numbered, yielded after the next successful save
+	unsaved []event.Event // numbered, passed to the next save; no deltas
 
 	redactor eventRedactor
 }
@@ -84,7 +84,7 @@ type questionState struct {
 // Why flights are cancelled.
 var (
 	errLeft    = errors.New("the consumer has stopped")
-	errTimeUp  = errors.New("out of time") // see Limits.Time; the limit follows
+	errTimeUp  = errors.New("out of time") // Limits.Time has passed; watchTime adds the limit to the text
 	errTooSlow = errors.New("the call took too long")
 )
 
@@ -135,7 +135,7 @@ func (r *run) release() {
 	r.flush()
 }
 
-// forget drops the held events with numbers greater than seq.
+// forget drops the events numbered after seq, whose save failed, so that no later save or release has them.
 func (c *consumer) forget(seq int64) {
 	isLater := func(ev event.Event) bool { return ev.Head().Seq > seq }
 	c.held = slices.DeleteFunc(c.held, isLater)
@@ -202,8 +202,8 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// store saves the State together with new events, and then yields them. If the save fails the run ends with
-// its error, and the events are yielded only if one of the saves succeeds with which the run closes its open calls.
+// store saves the State together with new events, and then yields them. If the save fails the run ends with its error.
+// The events stay held: a later save, while the run closes its open calls, may still succeed and yield them.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range out.unsent {
