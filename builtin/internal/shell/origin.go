@@ -11,14 +11,14 @@ import (
 // commands, a loop from its words. For the usual search commands the analysis knows below which directory these
 // names are, and how they end.
 
-// A source identifies the origin of the unknown parts of a word. It is 0 for a word without unknown parts, and
-// for a word of unknown origin.
+// A source identifies the origin of the unknown parts of a word (its holes, see hole). It is 0 if there are none,
+// and, like anywhere, if their origin is unknown.
 type source uint16
 
 const (
-	anywhere    source = iota + 1
-	noFile             // a number, a hash or a descriptor
-	firstOrigin        // the first index in the list of origins
+	anywhere    source = iota + 1 // the names are unknown
+	noFile                        // a number, a hash or a descriptor
+	firstOrigin                   // the first index in the list of origins
 )
 
 // An origin is a list of words, or the output of commands.
@@ -62,7 +62,7 @@ func (w *walker) originOf(a arg) source {
 // valuesOf returns the origin of the values of a variable.
 func (w *walker) valuesOf(b binding) source {
 	switch {
-	case b.numeric || b.atom:
+	case b.numeric || b.named:
 		return noFile
 	case b.vals == nil:
 		return b.from
@@ -99,11 +99,11 @@ type spot struct {
 	through bool     // subdirectories may be reached through links
 	regular bool     // no name is a link
 	hidden  bool     // names may be hidden
-	plain   bool     // no secret has such a name
+	plain   bool     // these names cannot be names of secrets
 	bases   []string // patterns, one of which the last segment of a name matches; nil matches any
 	end     string   // if dir is empty: the end of the names, with stars for unknown parts
 	words   bool     // the names are split into words, so any part of a name may be a word
-	extra   bool     // only the words matter, as the names themselves are in another spot
+	extra   bool     // only the parts after word splitting; another spot or word has the complete names
 	start   string   // if dir is empty: the known directory with which the names begin, or ""
 }
 
@@ -133,11 +133,10 @@ func (r *reach) addWords(c *command, word *arg) {
 	}
 }
 
-// trace adds the names that a word may expand to, depth steps back from the command c.
-func (f *findings) trace(r *reach, c *command, a *arg, depth int) {
-	open := strings.Count(a.text, hole)
+func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
+	holes := strings.Count(a.text, hole)
 	switch {
-	case open == 0 && a.from < firstOrigin:
+	case holes == 0 && a.from < firstOrigin:
 		if c.inUnknownDir(a) {
 			r.spots = append(r.spots, spot{bases: []string{path.Base(a.text)}, hidden: true})
 			return
@@ -159,7 +158,7 @@ func (f *findings) trace(r *reach, c *command, a *arg, depth int) {
 	for i := range o.args {
 		x := &o.args[i]
 		f.put(r, c, a, *x, depth+1)
-		if x.known && strings.ContainsAny(x.text, " \t\n") { // it is quoted, so it is one word
+		if x.known && strings.ContainsAny(x.text, " \t\n") { // where it is used unquoted, it is split into words
 			for field := range strings.FieldsSeq(x.text) {
 				f.put(r, c, a, literal(field), depth+1)
 			}
@@ -187,11 +186,11 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	var found reach
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
-		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // its input comes from commands outside o
-			f.trace(&found, c, &arg{text: hole, from: k.in.input}, depth)
+		if slices.Contains(lineFilters, k.name) && !f.readsOnlyFrom(o, k) { // k prints lines of other commands
+			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
-			found.spots = append(found.spots, spot{hidden: true}) // it prints only operands of other commands
+			found.spots = append(found.spots, spot{hidden: true}) // k may print any name
 		}
 	}
 	for _, word := range found.words {
@@ -204,8 +203,8 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	}
 }
 
-// feeds reports whether the input of the command k of an origin has the same origin.
-func (f *findings) feeds(o origin, k *command) bool {
+// readsOnlyFrom reports whether the command k has no input, or only the output of commands of the origin o.
+func (f *findings) readsOnlyFrom(o origin, k *command) bool {
 	if k.in.input < firstOrigin {
 		return k.in.input == 0 // it has no input
 	}

@@ -73,8 +73,8 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 		b.WriteString(hole)
 		a.mark(w.valuesOf(v))
 	default:
-		if v.atom && b.Len() == 0 {
-			a.noDash = true
+		if v.named && b.Len() == 0 {
+			a.lead = true
 		}
 		w.unknownText(a, b, w.valuesOf(v), quoted)
 	}

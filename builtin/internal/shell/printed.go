@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// passing are commands that only print lines of their input, unchanged.
-var passing = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
+// lineFilters are commands that only print lines of their input, unchanged.
+var lineFilters = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
 
 // quiet are commands that print nothing, and commands that only run others.
 var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
@@ -19,7 +19,7 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		return len(k.reads) == 0
 	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
 		return f.searched(r, c, k, depth)
-	case slices.Contains(passing, k.name):
+	case slices.Contains(lineFilters, k.name):
 		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg"
 		return len(k.reads) == 0 && !parts
 	}
