@@ -27,13 +27,13 @@ func mainRepository(dir string) []string {
 	if !ok {
 		return nil
 	}
-	worktree := real(dir, gitDir)
-	if worktree == "" || filepath.Base(filepath.Dir(worktree)) != "worktrees" {
+	adminDir := real(dir, gitDir) // MAIN/worktrees/NAME
+	if adminDir == "" || filepath.Base(filepath.Dir(adminDir)) != "worktrees" {
 		return nil
 	}
-	main := filepath.Dir(filepath.Dir(worktree))
+	main := filepath.Dir(filepath.Dir(adminDir))
 	link := real(dir, ".git")
-	if link == "" || real(worktree, line(worktree, "gitdir")) != link || real(worktree, line(worktree, "commondir")) != main || !isRepository(main) {
+	if link == "" || real(adminDir, line(adminDir, "gitdir")) != link || real(adminDir, line(adminDir, "commondir")) != main || !isRepository(main) {
 		return nil
 	}
 	return []string{main}

@@ -171,10 +171,10 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	var found newest
 	prefix := strings.TrimSuffix(p.dir, "/") + "/"
 	w := walk{
-		backend: g.Backend,
-		real:    target.Path,
-		except:  except(ctx),
-		rules:   in.GitIgnore,
+		backend:    g.Backend,
+		real:       target.Path,
+		except:     except(ctx),
+		obeyIgnore: in.GitIgnore,
 		enter: func(full, name string) bool {
 			return p.enters(full[len(prefix):]) && (!in.GitIgnore || name != ".git")
 		},

@@ -99,7 +99,7 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 	var w walk
 	if info.IsDir() {
 		s.prefix = strings.TrimSuffix(root, "/") + "/"
-		w = walk{backend: g.Backend, real: target.Path, except: except(ctx), rules: true,
+		w = walk{backend: g.Backend, real: target.Path, except: except(ctx), obeyIgnore: true,
 			enter: s.enters, wants: s.wants, forced: s.forced}
 		w.file = func(worker int, f walkFile) { s.file(limited, worker, f) }
 		w.run(limited, root, f)
@@ -127,8 +127,8 @@ type grepSearch struct {
 	notes     []string // on the arguments
 }
 
-// clamp adds a note if an argument is above its limit.
-func (s *grepSearch) clamp(name string, n, limit int) {
+// noteLimit adds a note if an argument is above its limit.
+func (s *grepSearch) noteLimit(name string, n, limit int) {
 	if n > limit {
 		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too large; %d was used]\n", name, n, limit))
 	}
@@ -173,10 +173,10 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 	if in.HeadLimit != nil {
 		limit = *in.HeadLimit
 	}
-	s.clamp("head_limit", limit, maxHeadLimit)
-	s.clamp("offset", in.Offset, maxOffset)
+	s.noteLimit("head_limit", limit, maxHeadLimit)
+	s.noteLimit("offset", in.Offset, maxOffset)
 	for name, n := range map[string]int{"-A": in.After, "-B": in.Before, "-C": in.Around, "context": in.Context} {
-		s.clamp(name, n, maxContext)
+		s.noteLimit(name, n, maxContext)
 	}
 	slices.Sort(s.notes)
 	if limit <= 0 || limit > maxHeadLimit {
@@ -263,7 +263,7 @@ var vcsDirs = []string{".git", ".svn", ".hg", ".bzr", ".jj", ".sl"}
 
 // enters reports whether to search below a directory.
 func (s *grepSearch) enters(full, name string) bool {
-	if slices.Contains(vcsDirs, name) || s.hits.beyond(full) {
+	if slices.Contains(vcsDirs, name) || s.hits.notNeeded(full) {
 		return false
 	}
 	named, decided := s.names.Match(full[len(s.prefix):], true)
@@ -291,7 +291,7 @@ func (s *grepSearch) wants(full string) bool {
 
 // file searches one file of the walk.
 func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
-	if s.hits.beyond(f.path) {
+	if s.hits.notNeeded(f.path) {
 		return
 	}
 	file, err := f.dir.open(ctx, f.entry.Name())

@@ -30,9 +30,9 @@ type fileHits struct {
 // wanted returns how many results of one file are needed: one more than are shown, to know whether there are more.
 func (h *hits) wanted() int { return h.offset + h.limit + 1 }
 
-// beyond reports whether path is sorted after all results that are needed. All workers call it before they open a
+// notNeeded reports whether path is sorted after all results that are needed. All workers call it before they open a
 // file, so it takes no lock: an outdated answer only costs a needless search.
-func (h *hits) beyond(path string) bool {
+func (h *hits) notNeeded(path string) bool {
 	last := h.last.Load()
 	return last != nil && path > *last
 }

@@ -26,10 +26,10 @@ const (
 // A walk visits the regular files below a directory, several at a time.
 // Symbolic links are not followed, and unreadable entries are skipped.
 type walk struct {
-	backend Backend
-	real    string   // the root with its links resolved
-	except  []string // patterns of paths to skip
-	rules   bool     // obey .gitignore, .ignore, .rgignore and .git/info/exclude
+	backend    Backend
+	real       string   // the root with its links resolved
+	except     []string // patterns of paths to skip
+	obeyIgnore bool     // obey .gitignore, .ignore, .rgignore and .git/info/exclude
 
 	// enter decides whether to search a directory, wants whether a file may be visited, and forced whether a file
 	// is visited even if the ignore rules exclude it. Paths are absolute.
@@ -83,7 +83,7 @@ func (w *walk) run(ctx context.Context, root string, top fs.File) {
 	d := &walkDir{path: strings.TrimSuffix(root, "/"), file: top, backend: w.backend}
 	d.users.Store(1)
 	w.root, w.real = len(d.path), strings.TrimSuffix(w.real, "/")
-	if w.rules {
+	if w.obeyIgnore {
 		d.git = w.above(ctx, root)
 	}
 	w.scan(ctx, d)
@@ -164,7 +164,7 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	if err != nil {
 		w.unread.Add(1)
 	}
-	if w.rules {
+	if w.obeyIgnore {
 		d.readRules(ctx, entries)
 	}
 	var tasks []walkTask
