@@ -19,12 +19,12 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// fullTerminal reports whether all streams are a terminal that supports the editor.
+// fullTerminal reports whether all streams are a terminal that can show the editor for messages (package term).
 func fullTerminal(cmd *cobra.Command) bool {
 	return isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) && isTerminal(cmd.ErrOrStderr()) && os.Getenv("TERM") != "dumb"
 }
 
-// onScreen is kitbag chat with an editor.
+// onScreen runs kitbag chat with the editor for messages.
 func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	p := newPainter(cmd.ErrOrStderr())
 	p.hasPrompt = true
@@ -39,13 +39,13 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 		r := &runner{show: showScreen(s, p), painter: p, prompt: prompt, log: s}
 		return f.run(ctx, cmd, r, screenFrontend{s})
 	})
-	if errors.Is(err, term.ErrForced) {
+	if errors.Is(err, term.ErrForced) { // Ctrl-C twice during work
 		return &exit{code: exitInterrupted}
 	}
 	return err
 }
 
-// screenFrontend is a frontend with an editor.
+// screenFrontend is a frontend with the editor for messages.
 type screenFrontend struct{ *term.Screen }
 
 func (f screenFrontend) message(ctx context.Context) (string, error) { return f.Message(ctx) }
@@ -55,7 +55,7 @@ func (f screenFrontend) work(ctx context.Context, label string) (context.Context
 
 // showScreen shows events, with the model's text as Markdown, and the tokens of the work so far.
 func showScreen(s *term.Screen, p *painter) show {
-	tokens, written := 0, 0 // of the complete answers; bytes of the current answer, about four a token
+	tokens, written := 0, 0 // tokens of the complete answers; bytes of the current one, about four for a token
 	showWork := func(label string) { s.Status(label, tokens+written/4) }
 	return func(ev event.Event) error {
 		switch ev := ev.(type) {

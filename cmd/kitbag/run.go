@@ -40,7 +40,7 @@ type agentFlags struct {
 type toolFlags struct {
 	dirs, skills, mcp []string
 	trust             bool     // trust the directory's configuration and skills without asking
-	trustedDirs       []string // directories whose programSettings commands may use
+	trustedDirs       []string // directories whose files may choose the programs that commands run; see programSettings
 	config            config   // the merged configurations; empty until they are read
 }
 
@@ -90,10 +90,10 @@ over Anthropic's API: set ANTHROPIC_API_KEY, and ANTHROPIC_BASE_URL for a server
 other than Anthropic's. --fallback names models to call when one fails; they may be of
 the other vendor.
 
-An MCP server is started when the model opens a group of its tools. Until then the
-model sees the names of tools and groups from the server's last run. The groups and
-labels of kitbag.json apply as for kitbag mcp serve. Questions of a server are asked
-at the terminal. Rules for mcp__SERVER__sampling decide about its use of the model.
+An MCP server is started when the model opens a group of its tools; until then the
+model sees the names from its last run. In kitbag.json "groups" adds groups of tools, and
+"labels" names the servers whose own groups are used. Servers ask you at the terminal.
+Rules for mcp__SERVER__sampling decide about a server's use of the model.
 
 Settings without a flag or variable are taken from kitbag.json, first from the one
 in the current directory, then from the one in the user's configuration directory.
@@ -109,8 +109,8 @@ Rules, servers and skills of all of them apply, flags first:
    "skills": ["docs/skills"]}
 
 The baseURL applies only to models with the same API as the model of this file. lateTools
-says that its server accepts tools at the end of a conversation, as those of OpenAI and
-Anthropic do. The file of models has windows and prices that kitbag lacks or has wrong:
+says that the server at baseURL accepts tools added in mid-conversation, as OpenAI's and
+Anthropic's do. The file of models has windows and prices that kitbag lacks or has wrong:
 {"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
 prices in US dollars for 1,000,000 tokens.
 
@@ -134,7 +134,7 @@ code 3 and lists the waiting calls.
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
   kitbag run - < task.md
   kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
-  kitbag run --json --session s.json --answer call_1.9=allow   # the id from that list`,
+  kitbag run --json --session s.json --answer call_1.9=allow   # an id that the run before printed`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -145,7 +145,7 @@ code 3 and lists the waiting calls.
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION the call's current question")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; each waiting call is listed with its CALL_ID.QUESTION, and CALL_ID alone means its current question")
 	f.register(cmd)
 	return cmd
 }
@@ -257,7 +257,7 @@ func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agen
 		flags.model = variant.Model
 	}
 	if p := variant.Settings; p != nil {
-		warn("this conversation is a copy that runs with its own mode and rules; of all others only --ask and --deny apply")
+		warn("this conversation is a copy that runs with its own mode and rules; of the rules in flags and kitbag.json only those of --ask and --deny apply")
 		flags.config.policy = *p
 		flags.mode, flags.allow = cmp.Or(string(p.Mode), "default"), nil
 	}
@@ -377,8 +377,8 @@ func (r *runner) withRemedy(err error, s *conversation) error {
 	return err
 }
 
-// askAll asks about all calls that wait for approval. It fails if there are none, since a host must then run the waiting
-// calls.
+// askAll asks about all calls that wait for approval. It fails if there are none: then only calls of external tools
+// wait, which the user cannot answer here.
 func (r *runner) askAll(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
