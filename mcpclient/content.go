@@ -58,13 +58,13 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	case *message.Text:
 		b.Text = visible.Result(b.Text)
 	case *message.Data:
-		hideNothing(b)
+		removeInvisible(b)
 	}
 	return b
 }
 
-// hideNothing removes characters that people do not see from a file. The model gets a text file as text.
-func hideNothing(d *message.Data) {
+// removeInvisible removes invisible characters from the name, the media type and, if it is text, the content of a file.
+func removeInvisible(d *message.Data) {
 	d.Name, d.MediaType = visible.Text(d.Name), visible.Text(d.MediaType)
 	if text := string(d.Bytes); utf8.ValidString(text) && visible.Result(text) != text {
 		d.Bytes = []byte(visible.Result(text))

@@ -28,7 +28,7 @@ import (
 // Limits of a list. What exceeds them is left out, with a reason in Skipped.
 const (
 	maxPages       = 1000
-	maxTools       = 10_000
+	maxEntries     = 10_000
 	maxListBytes   = 64 << 20
 	maxToolBytes   = 1 << 20
 	maxSchemaDepth = 64
@@ -156,8 +156,8 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 			return items, ttl, "", nil
 		case seen[next]:
 			return items, ttl, fmt.Sprintf("the server repeats the cursor %.40q", next), nil
-		case len(items) >= maxTools:
-			return items, ttl, fmt.Sprintf("more than %d entries", maxTools), nil
+		case len(items) >= maxEntries:
+			return items, ttl, fmt.Sprintf("more than %d entries", maxEntries), nil
 		case size >= maxListBytes:
 			return items, ttl, fmt.Sprintf("more than %d bytes", maxListBytes), nil
 		case n >= maxPages:
@@ -211,9 +211,9 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overH
 	s := &snapshot{}
 	var entries []*listEntry
 	names := map[string]bool{}
-	if len(raws) > maxTools {
-		s.skipped = append(s.skipped, Skipped{"*", fmt.Sprintf("the list was cut: more than %d entries", maxTools)})
-		raws = raws[:maxTools]
+	if len(raws) > maxEntries {
+		s.skipped = append(s.skipped, Skipped{"*", fmt.Sprintf("the list was cut: more than %d entries", maxEntries)})
+		raws = raws[:maxEntries]
 	}
 	for i, raw := range raws {
 		r, err := decodeTool(raw, overHTTP)

@@ -29,9 +29,9 @@ type Options struct {
 	Prefix   string
 	NoPrefix bool
 
-	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools; otherwise they are ignored. A
-	// read-only tool may run in parallel and without approval, in the modes default and dont-ask only if
-	// permission.Policy.TrustReadOnly is set too. Calls of tools with either hint may be repeated after a crash.
+	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools; otherwise they are ignored.
+	// Read-only tools may run in parallel. They need no approval, but in the modes default and dont-ask only if
+	// permission.Policy.TrustReadOnly is also set. Calls of tools with either hint may be repeated after a crash.
 	TrustReadOnly bool
 
 	// Pins, unless nil, withhold a tool that the server has changed after it was allowed. PinListed, unless nil,
@@ -42,9 +42,9 @@ type Options struct {
 
 	// Elicitation, Sampling and Roots are what the server may request from the client; each is declared only if it
 	// is set. [ElicitCaller] and [SampleCaller] pass a request on to the caller of the tool. The functions are
-	// called by several goroutines, with a context that ends with the call. A [host.Elicitation] is checked and has
-	// clean text, and an answer that does not fit it is not sent. Roots are directories, which replace those that
-	// the server was configured with; see [Client.SetRoots].
+	// called by several goroutines, with a context that ends with the call. Elicitation gets only what passed
+	// [host.Elicitation.Check], after Clean; an answer that does not match the schema is not sent. The server
+	// may use Roots, which are directories, instead of those of its own configuration; see [Client.SetRoots].
 	Elicitation func(context.Context, host.Elicitation) (host.Answer, error)
 	Sampling    func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots       []string

@@ -32,12 +32,12 @@ type ResourceResult struct {
 	Raw    json.RawMessage // the whole result
 }
 
-// Resources returns the server's resources; see [Client.Prompts].
+// Resources returns the server's resources, which are cached like [Client.Prompts].
 func (c *Client) Resources(ctx context.Context) ([]Resource, error) {
 	return c.cat.resources.items(ctx, c.cat)
 }
 
-// ResourceTemplates returns the server's resource templates; see [Client.Prompts].
+// ResourceTemplates returns the server's resource templates, which are cached like [Client.Prompts].
 func (c *Client) ResourceTemplates(ctx context.Context) ([]Resource, error) {
 	return c.cat.templates.items(ctx, c.cat)
 }
@@ -61,7 +61,7 @@ func decodeResource(raw json.RawMessage) (r Resource, ok bool) {
 	return r, r.URI != ""
 }
 
-// ReadResource returns the contents of a resource; see [Client.GetPrompt].
+// ReadResource returns the contents of a resource, with the timeouts and questions of [Client.GetPrompt].
 func (c *Client) ReadResource(ctx context.Context, uri string) (*ResourceResult, error) {
 	raw, err := c.fetchVisible(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
 	if err != nil {
@@ -90,7 +90,7 @@ func (c resourceContents) block() message.Block {
 		return &message.Text{Text: visible.Result(*c.Text)}
 	}
 	d := &message.Data{Name: c.URI, MediaType: c.MediaType, Bytes: c.Blob}
-	hideNothing(d)
+	removeInvisible(d)
 	return d
 }
 
@@ -116,7 +116,7 @@ type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
 
-	busy      semaphore // held by request
+	busy      semaphore // held while items requests the list
 	requested atomic.Bool
 	changes   atomic.Int64 // how often the list may have changed since the first request
 
@@ -124,7 +124,7 @@ type listCache[T any] struct {
 	listed   bool
 	atChange int64 // the value of changes when the list was requested
 	list     []T
-	until    time.Time // when to list again; zero if only an announced change ends it
+	until    time.Time // when the list expires; zero: only when the server announces a change
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
@@ -192,7 +192,7 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 		if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have resources, but no templates
 			return nil, c.cfg.serverError(cn, err)
 		}
-		for _, raw := range raws[:min(len(raws), maxTools)] {
+		for _, raw := range raws[:min(len(raws), maxEntries)] {
 			if item, ok := l.decode(raw); ok {
 				list = append(list, item)
 			}
