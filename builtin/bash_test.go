@@ -177,7 +177,7 @@ func TestBashKills(t *testing.T) {
 				// The machine may be busy, so the best of several times counts.
 				best := time.Hour
 				for range 10 {
-					if best = min(best, endOnce(t, script, run)); best <= 500*time.Millisecond {
+					if best = min(best, endOnce(t, script, run)); best <= 2*time.Second {
 						return
 					}
 				}

@@ -55,7 +55,7 @@ func (s *Skill) Manifest() ([]ManifestFile, error) {
 		return s.Remote.Manifest(), nil
 	}
 	var files []File
-	if s.at != (place{}) { // the skill has files
+	if s.at != (fileTree{}) { // the skill has files
 		var err error
 		if files, err = s.Files(); err != nil {
 			return nil, err

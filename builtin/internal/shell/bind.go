@@ -49,7 +49,7 @@ func (b binding) plain() bool {
 
 // or returns what is known if either b or c applies.
 func (b binding) or(c binding) binding {
-	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric, named: b.named && c.named, local: b.local && c.local}
+	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, named: b.named && c.named, local: b.local && c.local}
 	if b.from == c.from && (b.vals == nil) == (c.vals == nil) {
 		both.from = b.from
 	}
@@ -441,7 +441,7 @@ func (w *walker) readFrom(name string, args []arg) binding {
 		return binding{}
 	}
 	if name == "read" && w.inputClass() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
-		return binding{lead: true, named: true}
+		return binding{noDash: true, named: true}
 	}
 	// A single variable gets the whole line, several variables get parts of it.
 	for len(args) > 1 && args[0].known {

@@ -72,7 +72,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := unsafeVariable(name); why != "" {
 			w.deny(why)
 		}
-		b := binding{from: w.originOf(value), lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, named: value.class != anyText}
+		b := binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, named: value.class != anyText}
 		switch {
 		case as.Append || as.Index != nil:
 			b = binding{}

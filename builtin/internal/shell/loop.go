@@ -130,7 +130,7 @@ func (w *walker) bodyFor(name, word string, body []*syntax.Stmt) {
 }
 
 func (w *walker) loopValues(items []arg) binding {
-	b := binding{vals: []string{}, lead: true, numeric: true, named: true, local: true}
+	b := binding{vals: []string{}, noDash: true, numeric: true, named: true, local: true}
 	for _, a := range items {
 		b.named = b.named && a.class != anyText
 		b.local = b.local && (a.local || a.known && !strings.HasPrefix(a.text, "/"))

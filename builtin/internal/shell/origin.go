@@ -133,7 +133,8 @@ func (r *reach) addWords(c *command, word *arg) {
 	}
 }
 
-func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
+// trace adds the names that a word may expand to, depth steps back from the command c.
+func (f *findings) trace(r *reach, c *command, a *arg, depth int) {
 	holes := strings.Count(a.text, hole)
 	switch {
 	case holes == 0 && a.from < firstOrigin:
@@ -187,7 +188,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
 		if slices.Contains(lineFilters, k.name) && !f.readsOnlyFrom(o, k) { // k prints lines of other commands
-			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
+			f.trace(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
 			found.spots = append(found.spots, spot{hidden: true}) // k may print any name

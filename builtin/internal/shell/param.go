@@ -74,7 +74,7 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 		a.mark(w.valuesOf(v))
 	default:
 		if v.named && b.Len() == 0 {
-			a.lead = true
+			a.noDash = true
 		}
 		w.unknownText(a, b, w.valuesOf(v), quoted)
 	}
