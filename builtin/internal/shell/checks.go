@@ -190,7 +190,7 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 // meaning of later words: "set -- -delete" sets "$@", -f disables globbing, and -a exports
 // assigned variables.
 func setArgs(w *walker, c *command, _ *parsed) string {
-	if len(c.args) == 1 && !w.in.names {
+	if len(c.args) == 1 && !w.in.noValue {
 		return environmentShown
 	}
 	want := false
@@ -215,7 +215,7 @@ func setArgs(w *walker, c *command, _ *parsed) string {
 // envArgs skips the assignments between a wrapper and its command.
 func envArgs(w *walker, _ *command, p *parsed) string {
 	why := ""
-	if p.rest < 0 && !p.has("-i", "--ignore-environment", "-S", "--split-string") && !w.in.names {
+	if p.rest < 0 && !p.has("-i", "--ignore-environment", "-S", "--split-string") && !w.in.noValue {
 		return environmentShown
 	}
 	for p.rest >= 0 {

@@ -158,9 +158,9 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		}
 		_, simple := c.X.Cmd.(*syntax.CallExpr)
 		_, listed := c.X.Cmd.(*syntax.DeclClause)
-		w.in.names = (simple || listed) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
+		w.in.noValue = (simple || listed) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
 		w.maybe(func() { w.stmt(c.X) })
-		w.in.names = in.names
+		w.in.noValue = in.noValue
 		w.in.piped, w.in.inputs, w.in.fed = true, from, c.X
 		w.in.input = w.printedBy(int(from))
 		w.maybe(func() { w.stmt(c.Y) })

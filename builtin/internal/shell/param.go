@@ -96,7 +96,7 @@ func (w *walker) recordSecret(name string) {
 		w.secret = s
 	}
 	if w.secret != "" {
-		w.anySecret = w.secret
+		w.lineSecret = w.secret
 	}
 }
 

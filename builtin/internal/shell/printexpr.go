@@ -73,7 +73,7 @@ func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syn
 	p.str("}")
 }
 
-// hasAmpersand reports whether unquoted text has an & without a backslash, which print would escape.
+// hasAmpersand reports whether unquoted text has an & without a backslash. The printer would write \& instead.
 func hasAmpersand(part syntax.WordPart) bool {
 	lit, ok := part.(*syntax.Lit)
 	return ok && strings.Contains(strings.NewReplacer(`\\`, "", `\&`, "").Replace(lit.Value), "&")
@@ -83,9 +83,9 @@ func hasAmpersand(part syntax.WordPart) bool {
 func (p *printer) operation(x *syntax.ParamExp) {
 	in := bareParam
 	switch p.where {
-	case doubled, quotedParam, quotedPattern, number:
+	case doubleQuoted, quotedParam, quotedPattern, inArithmetic:
 		in = quotedParam
-		if x.Repl != nil || x.Exp != nil && x.Exp.Op >= syntax.RemSmallSuffix {
+		if x.Repl != nil || x.Exp != nil && x.Exp.Op >= syntax.RemSmallSuffix { // %, # and later operators take a pattern
 			in = quotedPattern
 		}
 	case document, docParam:
@@ -173,7 +173,7 @@ func (p *printer) index(x syntax.ArithmExpr) {
 	if from, to := int(x.Pos().Offset()), int(x.End().Offset()); from < 1 || to >= len(p.src) || p.src[from-1] != '[' || p.src[to] != ']' || strings.Contains(p.src[from:to], "\n") {
 		p.refuse("an index with blanks around it")
 	}
-	if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 && p.where != number {
+	if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 && p.where != inArithmetic {
 		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && p.where == bare {
 			for _, part := range q.Parts {
 				if lit, ok := part.(*syntax.Lit); ok && strings.ContainsAny(lit.Value, "\\'[]{}") {
@@ -192,7 +192,7 @@ func (p *printer) index(x syntax.ArithmExpr) {
 	p.str("]")
 }
 
-// spacedArithmetic writes an expression with the blanks of its source around it.
+// spacedArithmetic writes the expression after the n bytes at left, between blanks if the source has one before it.
 func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, unsigned bool) {
 	if unsigned || x == nil {
 		p.refuse("arithmetic that is not supported")
@@ -213,7 +213,7 @@ func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, 
 func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
-		p.parts(x.Parts, number)
+		p.parts(x.Parts, inArithmetic)
 	case *syntax.ParenArithm:
 		p.str("(")
 		p.arithmetic(x.X)
@@ -240,18 +240,18 @@ func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	}
 }
 
-// blank writes a blank if the source has a gap between the n bytes at from and to.
+// blank writes a blank if the source has a gap before to, after the n bytes at from.
 func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
 	if to.Offset() > from.Offset()+uint(n) {
 		p.str(" ")
 	}
 }
 
-// let writes the words of let. Outside quotes bash would expand them first.
+// let writes the words of let, and refuses unquoted ones that bash would split, expand or take for operators.
 func (p *printer) let(c *syntax.LetClause) {
 	p.str("let")
 	for i, x := range c.Exprs {
-		if i > 0 && x.Pos() == c.Exprs[i-1].End() { // bash reads one
+		if i > 0 && x.Pos() == c.Exprs[i-1].End() { // bash takes the word for one expression
 			p.refuse("let with two expressions in one word; write ((…))")
 		}
 		p.str(" ")
@@ -324,7 +324,7 @@ func (p *printer) test(x syntax.TestExpr) {
 	}
 }
 
-// regex writes a regular expression. Inside its parentheses bash only looks for their end, even in brackets.
+// regex writes a regular expression. When bash matches its parentheses it also counts those in [ ].
 func (p *printer) regex(word *syntax.Word) {
 	depth := 0
 	for _, part := range word.Parts {

@@ -14,18 +14,18 @@ type place uint8
 
 const (
 	bare          place = iota // outside of quotes
-	doubled                    // between double quotes
+	doubleQuoted               // between double quotes
 	document                   // in the body of a here-document
 	bareParam                  // in ${…} outside of quotes
 	quotedParam                // in ${…} between double quotes
 	quotedPattern              // in a pattern of such a ${…}, where single quotes quote
 	docParam                   // in ${…} in a here-document
 	regex                      // on the right of =~
-	number                     // in arithmetic
+	inArithmetic               // in arithmetic
 )
 
 // singleQuotesLiteral reports whether single quotes are literal in this place.
-func (c place) singleQuotesLiteral() bool { return c == doubled || c == document }
+func (c place) singleQuotesLiteral() bool { return c == doubleQuoted || c == document }
 
 // word writes a word and returns its first byte, or 0 if it cannot be printed.
 func (p *printer) word(word *syntax.Word) byte {
@@ -129,7 +129,7 @@ func (p *printer) lit(text string, first, last bool) {
 			p.bare(text, i, first)
 		case p.where == bareParam:
 			p.bareParam(text, i)
-		case p.where == number:
+		case p.where == inArithmetic:
 			if c != '#' && c != '@' && c != '.' && c != '*' {
 				p.refuse(fmt.Sprintf("arithmetic with %q", string(c)))
 			}
@@ -179,9 +179,9 @@ func (p *printer) escape(text string, i int) int {
 	}
 	c := text[i+1]
 	switch p.where {
-	case doubled, document:
+	case doubleQuoted, document:
 		p.buf = append(p.buf, '\\')
-		if strings.IndexByte("$`\\", c) < 0 && !(c == '"' && p.where == doubled) {
+		if strings.IndexByte("$`\\", c) < 0 && !(c == '"' && p.where == doubleQuoted) {
 			return i // the backslash is literal
 		}
 	case docParam:
@@ -189,7 +189,7 @@ func (p *printer) escape(text string, i int) int {
 			p.refuse("a backslash in ${…} in a here-document")
 		}
 		p.buf = append(p.buf, '\\')
-	case number:
+	case inArithmetic:
 		p.refuse("a backslash in arithmetic")
 	case regex:
 		if c <= ' ' || c >= utf8.RuneSelf || strings.IndexByte("'\"`$<>&;", c) >= 0 && c != '$' {
@@ -211,14 +211,14 @@ func (p *printer) escape(text string, i int) int {
 // dollar writes a literal dollar; rest follows it in its literal. Bash must not read it as an expansion or as $'…'.
 func (p *printer) dollar(rest string, last bool) {
 	switch {
-	case p.where == number:
+	case p.where == inArithmetic:
 		p.refuse("arithmetic with a lone $")
 	case p.where == regex:
 		if rest == "" && !last || rest != "" && rest[0] != ')' && rest[0] != '|' {
 			p.refuse("a regular expression with $ inside; put it into a variable")
 		}
 		p.str("$")
-	case rest == "" && last && (p.where == bare || p.where == doubled),
+	case rest == "" && last && (p.where == bare || p.where == doubleQuoted),
 		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && p.where.singleQuotesLiteral():
 		p.str("$")
 	default:
@@ -310,7 +310,7 @@ func (p *printer) double(q *syntax.DblQuoted) {
 		p.refuse("quotes inside ${…} in a here-document, in arithmetic or in an index; use a variable")
 	}
 	p.str(`"`)
-	p.parts(q.Parts, doubled)
+	p.parts(q.Parts, doubleQuoted)
 	p.str(`"`)
 }
 

@@ -83,8 +83,8 @@ func (w *walker) reveals(c *command) string {
 	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.showsNoWords()) {
 		return c.secret + " holds credentials"
 	}
-	if c.name == "set" && w.anySecret != "" && c.traces() {
-		return "it shows expanded words, and " + w.anySecret + " holds credentials"
+	if c.name == "set" && w.lineSecret != "" && c.traces() {
+		return "it shows expanded words, and " + w.lineSecret + " holds credentials"
 	}
 	if c.name == "printenv" {
 		for _, a := range c.args[1:] {

@@ -239,7 +239,7 @@ func declareArgs(w *walker, c *command, p *parsed) string {
 // printenvArgs requires names of variables without a secret.
 func printenvArgs(w *walker, _ *command, p *parsed) string {
 	if len(p.ops) == 0 {
-		if w.in.names {
+		if w.in.noValue {
 			return ""
 		}
 		return environmentShown

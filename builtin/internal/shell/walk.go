@@ -28,13 +28,13 @@ type walk struct {
 	volatile    map[string]bool   // variables that may change at any time
 	anyChanged  bool              // any variable may have changed, because unknown code has run
 	mayAbort    bool              // an error may have aborted a line, so an assignment may not have run
-	copied      int               // bytes of values in words
+	copied      int               // bytes of variables' values that were copied into words
 	cwds        []string          // possible current directories; empty if unknown
 	expanded    int               // words from brace expansion
-	repeated    int               // commands of loops that are walked for each word
-	secret      string            // the last secret variable that was expanded
-	anySecret   string            // the last secret variable in the whole line
-	customIFS   bool              // the command's input is not split at blanks
+	repeated    int               // commands in bodies of loops, counted once for each word of the loop
+	secret      string            // the secret variable that the current command expanded last
+	lineSecret  string            // the secret variable that the line expanded last
+	customIFS   bool              // the current command has an IFS=… before it, so read may not split its input at blanks
 	substSource source            // source of the last process substitution's output
 	secrets     map[string]string // variables to which a secret was assigned
 	in          scope
@@ -42,7 +42,7 @@ type walk struct {
 	reads       slab[operand] // for the reads of cmds
 }
 
-// findings are the part of a walk that is kept.
+// findings are the results of a walk. The Analysis has them; the rest of the walk is dropped.
 type findings struct {
 	cmds        []command
 	why         string // the first reason why the whole line is not read-only
@@ -56,11 +56,11 @@ type findings struct {
 // scratch is memory that successive walks reuse: a value that is kept must not point to it. Most of a walk's
 // memory is scratch, so that a verdict does not cost more than parsing a command.
 type scratch struct {
-	ops    slab[roleArg]
-	given  slab[given]
+	ops    slab[roleArg] // for the ops of parsed
+	given  slab[given]   // for the given of parsed
 	parsed slab[parsed]
-	facts  []fact // the checks of directories
-	trees  reader
+	facts  []fact // the results of checks of directories, each made once
+	trees  reader // parses plain commands
 	printer
 }
 
@@ -92,9 +92,9 @@ type scope struct {
 	wrapped bool         // another command runs it
 	fed     *syntax.Stmt // if piped: the statement that writes its input
 	input   source       // source of the standard input
-	names   bool         // only names of variables, and values without a secret, of its output are shown
+	noValue bool         // if it prints the environment, what reads its output shows no value of a secret variable
 	opaque  bool         // one of the wrappers changes what the command does
-	visits  bool         // it runs in the directories of the files that find or fd finds in a known one
+	visits  bool         // it runs in the directory of each file that find or fd finds; the directory where they search is known
 }
 
 // A command is a simple command, or a redirection without one, with the information that the analysis needs.
@@ -111,7 +111,7 @@ type command struct {
 	effects     effects
 	edit        bool     // one of the file edits of accept-edits, and completely understood
 	named       []string // options that a rule must name
-	whole       bool     // a rule must be the whole command
+	whole       bool     // only a rule that has all words of the command may allow it
 	anyWord     bool     // it changes files that its words name, but it is unknown which words
 	links       bool     // it copies or moves files that may be symbolic links
 	redirs      bool     // it writes through a redirection
@@ -124,7 +124,7 @@ type command struct {
 type operand struct {
 	arg
 	delete bool
-	path   string // absolute, if it is the only possible path and was needed
+	path   string // absolute; "" if several paths are possible, or before secretName
 }
 
 func (w *walker) raw(n syntax.Node) string {
@@ -183,7 +183,7 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	if construct != "" {
 		w.in.dynamic = construct
 	}
-	w.in.names = false
+	w.in.noValue = false
 	w.stmts(stmts)
 	w.in, w.vars, w.cwds, w.cwdLost = in, vars, cwds, cwdLost
 }
@@ -246,7 +246,7 @@ func opens(r *syntax.Redirect) bool {
 func (w *walker) foreground(s *syntax.Stmt) {
 	if takesInput(s) {
 		fed, input := w.in.fed, w.in.input
-		w.in.fed, w.in.input = nil, w.origin(origin{}) // set by the redirection, which is walked after the command
+		w.in.fed, w.in.input = nil, w.origin(origin{}) // a placeholder until setInput, since redirections are walked after the command
 		defer func() { w.in.fed, w.in.input = fed, input }()
 	}
 	first := len(w.cmds)
