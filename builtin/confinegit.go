@@ -27,13 +27,13 @@ func mainRepository(dir string) []string {
 	if !ok {
 		return nil
 	}
-	adminDir := real(dir, gitDir) // MAIN/worktrees/NAME
+	adminDir := real(dir, gitDir) // REPOSITORY/worktrees/NAME
 	if adminDir == "" || filepath.Base(filepath.Dir(adminDir)) != "worktrees" {
 		return nil
 	}
 	main := filepath.Dir(filepath.Dir(adminDir))
-	link := real(dir, ".git")
-	if link == "" || real(adminDir, line(adminDir, "gitdir")) != link || real(adminDir, line(adminDir, "commondir")) != main || !isRepository(main) {
+	gitFile := real(dir, ".git")
+	if gitFile == "" || real(adminDir, line(adminDir, "gitdir")) != gitFile || real(adminDir, line(adminDir, "commondir")) != main || !isRepository(main) {
 		return nil
 	}
 	return []string{main}
@@ -59,15 +59,15 @@ func inGitModules(rel string) bool {
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// setAside renames files that a command created in an existing repository and that git would run or follow. Git
-// itself creates no such files. It returns made with the new names added.
+// setAside renames those of made, the protected paths that a command created, that are in a repository: git would run
+// or follow them, and creates no such files itself. It returns made with the new names added.
 func setAside(made []string) []string {
 	out := slices.Clone(made)
 	for i, name := range out {
 		dir := filepath.Dir(name)
 		inGit := filepath.Base(dir) == ".git" || inGitModules(dir) || isRepository(dir)
 		real, err := filepath.EvalSymlinks(dir)
-		if !inGit || err != nil || real != dir {
+		if !inGit || err != nil || real != dir { // no file that is reached through a link is renamed
 			continue
 		}
 		if aside := moveAside(name); aside != "" {
