@@ -96,7 +96,7 @@ func (r *run) judge(c *openCall) error {
 		return r.notStarted(c)
 	}
 	// The preview is saved with the question, as it is what the user decides about.
-	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
+	preview, err := tool.Preview(r.withToolState(r.ctx), t, c.Input)
 	if err != nil { // do not ask about a call that would fail
 		return r.recordResult(c, notRun(c, err))
 	}
@@ -116,7 +116,7 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 		tc.decision = nil
 		return d
 	}
-	return r.a.judge(r.stateful(r.ctx), p, pc)
+	return r.a.judge(r.withToolState(r.ctx), p, pc)
 }
 
 // judgeChanged returns a function that judges a call whose arguments middleware has changed, by the current policy.
@@ -138,7 +138,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 	for _, rules := range r.st.loop.CoveringRules(c) {
 		extended := *p
 		extended.Rules = slices.Concat(p.Rules, rules)
-		if r.a.judge(r.stateful(r.ctx), &extended, pc).Behavior == permission.Allow {
+		if r.a.judge(r.withToolState(r.ctx), &extended, pc).Behavior == permission.Allow {
 			return true
 		}
 	}
@@ -192,7 +192,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 // Config.Approve with it, unless the run has been cancelled. The context ends when the question expires.
 func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	ev, seq := q, r.st.loop.Seq
-	r.hold(&ev)
+	r.emitAfterSave(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
 	if err := r.save(); err != nil {
 		r.consumer.forget(seq)

@@ -96,7 +96,7 @@ func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 	if !pc.ReadOnly || !e.admitNext() {
 		return false
 	}
-	d := r.a.judge(r.stateful(r.ctx), r.currentPolicy(), pc)
+	d := r.a.judge(r.withToolState(r.ctx), r.currentPolicy(), pc)
 	c.Judgement = &d.Judgement
 	f := r.newToolCall(c, t, e.answerID)
 	f.raw, f.decision, f.begun = raw, &d, r.cfg.Now()

@@ -207,7 +207,7 @@ func (r *run) admitSample(call *permission.Call, input, wanted int) (d permissio
 	if why != "" {
 		return d, 0, refused("%s", why)
 	}
-	d = r.a.judge(r.stateful(r.ctx), r.currentPolicy(), call)
+	d = r.a.judge(r.withToolState(r.ctx), r.currentPolicy(), call)
 	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {
 		return d, 0, refused("%s", d.Reason)
 	}

@@ -116,15 +116,15 @@ func join(errs ...error) error {
 func (r *run) emit(ev event.Event) {
 	out := &r.consumer
 	if len(out.held) > 0 { // they come first
-		r.hold(ev)
+		r.emitAfterSave(ev)
 		return
 	}
 	out.queue = r.prepare(out.queue, ev)
 	r.flush()
 }
 
-// hold keeps an event back until a save has succeeded.
-func (r *run) hold(ev event.Event) { r.consumer.held = r.prepare(r.consumer.held, ev) }
+// emitAfterSave keeps an event back until a save has succeeded.
+func (r *run) emitAfterSave(ev event.Event) { r.consumer.held = r.prepare(r.consumer.held, ev) }
 
 // release yields the events that were held back.
 func (r *run) release() {
@@ -207,10 +207,10 @@ func isDelta(ev event.Event) bool {
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range out.unsent {
-		r.hold(ev)
+		r.emitAfterSave(ev)
 	}
 	for _, ev := range events {
-		r.hold(ev)
+		r.emitAfterSave(ev)
 	}
 	clear(out.unsent)
 	out.unsent = out.unsent[:0]
@@ -294,9 +294,9 @@ func (r *run) currentPolicy() *permission.Policy {
 	return r.cache.policy
 }
 
-// stateful returns ctx with the tools' State. A run puts it into the context of every step, but a
+// withToolState returns ctx with the tools' State. A run puts it into the context of every step, but a
 // middleware may pass on another context.
-func (r *run) stateful(ctx context.Context) context.Context {
+func (r *run) withToolState(ctx context.Context) context.Context {
 	if toolstate.From(ctx) == &r.st.Tools {
 		return ctx
 	}

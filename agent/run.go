@@ -240,7 +240,7 @@ func (r *run) loop() (event.EndReason, error) {
 	for reason == "" {
 		if stepAgent != r.a { // the first time, and after a hand-off
 			stepAgent = r.a
-			r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
+			r.ctx = withReadLimit(r.withToolState(r.ctx), r.cfg.Window.MaxResult)
 			step = wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
 		}
 		stepped, returned = false, false
@@ -322,7 +322,7 @@ func (r *run) announcePending() error {
 	seq := r.st.loop.Seq
 	for _, c := range r.st.loop.Open {
 		for i, ev := range pendingOf(c, r.st.loop.Run) {
-			r.hold(ev)
+			r.emitAfterSave(ev)
 			if h := ev.Head(); i == 0 {
 				c.Announced = decide.Announced{Seq: h.Seq, Time: h.Time}
 			}

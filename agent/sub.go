@@ -224,7 +224,7 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 			c.Charged, c.Sub = total, data
 			for _, ev := range saving.Events {
 				if n.isNew(ev) {
-					outer.hold(&event.Sub{Call: c.ID, Event: ev})
+					outer.emitAfterSave(&event.Sub{Call: c.ID, Event: ev})
 				}
 			}
 			outer.consumed = append(outer.consumed, saving.Inputs...)
@@ -254,7 +254,7 @@ func (r *run) subLinkFor(tc *toolCall) *subLink {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 		},
 		judge: func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
-			return judge(r.stateful(ctx), p, pc)
+			return judge(r.withToolState(ctx), p, pc)
 		},
 	}
 }

@@ -183,7 +183,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 // reminders collects what tools remind the model of after a compaction: open tasks, opened skills.
 func (r *run) reminders(v *toolkit.View) []string {
 	var out []string
-	ctx := r.stateful(r.ctx)
+	ctx := r.withToolState(r.ctx)
 	for _, info := range v.Tools() {
 		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
 		if err != nil { // a tool that chooses another one by its arguments

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// newToolCall returns the flight for c, a call of the message with the id answerID. In a run that works for a call of
-// an outer run, its id is the outer call's id and its own, joined with a slash.
+// newToolCall returns the flight for c, a call of the message with the id answerID. In a sub-agent, the id of the
+// toolCall is that of the outer toolCall, a slash and the id of c.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
 		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeChanged()}}
@@ -36,7 +36,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 }
 
 func (r *run) startToolCall(tc *toolCall) {
-	step, ctx := r.ctx, r.stateful(r.ctx)
+	step, ctx := r.ctx, r.withToolState(r.ctx)
 	if tc.backgroundAfter >= 0 { // cancelWithRun cancels it instead
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -72,10 +72,10 @@ func (tc *toolCall) cancelWithRun(step, run context.Context) (release func()) {
 
 // maxOutput is the maximum output of a call in bytes, images and files included; when it is exceeded, the call
 // is stopped at its next chunk. The result is kept in memory until the call ends, so endless output would
-// use all memory. pieceCost is the cost of a chunk in addition to its text.
+// use all memory. Each chunk counts as chunkOverhead bytes more than its content.
 const (
-	maxOutput = 64 << 20
-	pieceCost = 128
+	maxOutput     = 64 << 20
+	chunkOverhead = 128
 )
 
 // noReturn is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
@@ -103,7 +103,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 			output.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped; ask for less at a time.", maxOutput>>20)))
 			return false
 		}
-		size += pieceCost + bytesOf(ch)
+		size += chunkOverhead + bytesOf(ch)
 		output.Add(ch)
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
@@ -113,7 +113,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
 		output.Add(tool.Failure(failure.Error()))
-	case cause == nil && context.Cause(ctx) == errTooSlow: // the model may try something else
+	case cause == nil && context.Cause(ctx) == errTooSlow: // a failure like any other: only this call was stopped, and the model may try something else
 		output.Add(tool.Failure(fmt.Sprintf(tooSlow, tc.timeout)))
 	case errors.Is(cause, errTimeUp):
 		output.Add(tool.Failure("The call was stopped: " + cause.Error() + ". It may have had an effect: check before you call it again."))
@@ -127,7 +127,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		tc.res.Outcome = outcome
 	}
 	if failure == nil {
-		delete(tc.res.Meta, mcpcontent.Key) // only gateways need it, and sessions would store everything twice
+		delete(tc.res.Meta, mcpcontent.Key) // it repeats the blocks for gateways, and would be stored with the State
 	}
 }
 
@@ -194,7 +194,7 @@ func (tc *toolCall) onEnd(r *run) error {
 	switch {
 	case tc.background:
 		return nil
-	case tc.link != nil && tc.link.waits:
+	case tc.link != nil && tc.link.waits: // the sub-agent has no result yet, but waits for an answer
 		tc.call.Status = decide.Nested
 		return r.save()
 	}
@@ -217,8 +217,8 @@ func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 	return ev
 }
 
-// start runs c, unless it must not run, and returns its flight, which has yet to be committed. If the call
-// has started early, it returns that flight.
+// start runs c, unless it must not run, and returns its flight, with which the caller must call commit. If c
+// was started before the model's answer was complete, it returns that flight.
 func (r *run) start(c *openCall) (*flight, error) {
 	tc := r.early.find(c)
 	early := tc != nil && tc.started()
@@ -266,7 +266,7 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	}
 	c.Status = decide.Running
 	seq := r.st.loop.Seq
-	r.hold(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
+	r.emitAfterSave(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // it has not started
 		r.consumer.forget(seq)
