@@ -108,7 +108,7 @@ func (d *directory) init(ctx context.Context, skip string) error {
 		d.skip = pattern(filepath.ToSlash(strings.TrimPrefix(skip, d.path+"/")) + "/")
 	}
 	info := filepath.Join(d.git, "info")
-	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n" // no conversion of contents
+	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n" // git converts no contents, and decides itself which are binary
 	return errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte(attributes), 0o600),
 		os.WriteFile(d.excludeFile(), []byte(d.skip+"\n"), 0o600))
 }
@@ -277,7 +277,7 @@ func (d *directory) untracked(ctx context.Context) (files, repositories []string
 		}
 	}
 	if !d.ready && (len(files) > MaxFiles || size > MaxBytes) {
-		return nil, nil, fmt.Errorf("%d files of %d MB are too many for a snapshot; at most %d of %d MB are possible", len(files), size>>20, MaxFiles, MaxBytes>>20)
+		return nil, nil, fmt.Errorf("%d files with %d MB in total are too much for a snapshot; at most %d files with %d MB are possible", len(files), size>>20, MaxFiles, MaxBytes>>20)
 	}
 	d.ready = true
 	return files, repositories, nil
@@ -341,18 +341,18 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 	}
 	after, err := r.Take(ctx)
 	for i, d := range r.dirs {
-		var left []change
+		var notRestored []change
 		if err == nil {
 			tree, repositories := after.directory(i)
-			left, err = d.diffTrees(ctx, plans[i].tree, tree)
-			left = slices.DeleteFunc(left, func(c change) bool { // files that were restored in a repository are not in the tree
+			notRestored, err = d.diffTrees(ctx, plans[i].tree, tree)
+			notRestored = slices.DeleteFunc(notRestored, func(c change) bool { // in a repository: there a file is never in a tree, even if it was restored
 				_, err := os.Lstat(filepath.Join(d.path, c.name))
 				return err == nil && slices.ContainsFunc(repositories, func(repository string) bool { return isBelow(c.name, repository) })
 			})
 		}
 		for _, name := range slices.Sorted(slices.Values(slices.Concat(plans[i].remove, plans[i].restore))) {
 			path := filepath.Join(d.path, name)
-			if err != nil || slices.ContainsFunc(left, func(c change) bool { return c.name == name }) {
+			if err != nil || slices.ContainsFunc(notRestored, func(c change) bool { return c.name == name }) {
 				report.Failed = append(report.Failed, path)
 			} else {
 				report.Restored = append(report.Restored, path)
@@ -382,10 +382,10 @@ func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, rep
 	for _, c := range changed {
 		path := filepath.Join(d.path, c.name)
 		_, err := os.Lstat(path)
-		inside := slices.IndexFunc(repositories, func(name string) bool { return touches([]change{{name: name}}, c.name) })
+		overlap := slices.IndexFunc(repositories, func(name string) bool { return touches([]change{{name: name}}, c.name) })
 		switch {
-		case inside >= 0 && err == nil: // a repository's files are in no snapshot
-			untouched = append(untouched, repositories[inside])
+		case overlap >= 0 && err == nil: // it is, contains or is in a repository, whose files are in no snapshot
+			untouched = append(untouched, repositories[overlap])
 		case touches(since, c.name):
 			report.Kept = append(report.Kept, path)
 		case c.created:

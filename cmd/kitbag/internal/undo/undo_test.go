@@ -201,7 +201,7 @@ func TestBounds(t *testing.T) {
 	write(t, dir, map[string]string{"a": "1", "b": "2", "c": "3"})
 	MaxFiles = 2
 	_, err := newKeeper(t, dir).Take(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "3 files of 0 MB are too many for a snapshot; at most 2 of 512 MB are possible") {
+	if err == nil || !strings.Contains(err.Error(), "3 files with 0 MB in total are too much for a snapshot; at most 2 files with 512 MB are possible") {
 		t.Error(err)
 	}
 	MaxFiles, MaxBytes = 10, 2
