@@ -11,7 +11,7 @@ import (
 
 // spent is the usage and time of a task so far, without the time in which it waited for answers.
 type spent struct {
-	price func(model string, u message.Usage) float64 // nil if the price is unknown
+	price func(model string, u message.Usage) float64 // without a model's name, at the price of the first model; nil if unknown
 
 	steps int
 	usage message.Usage
