@@ -32,7 +32,7 @@ type Error struct {
 func (e *Error) Error() string { return Denied(e.Tool, e.Decision.Reason) }
 
 // Hidden returns the error for a call of a tool that the model does not see: an [*Error] if it is hidden because a rule
-// denies every call of it, or else err. With call_tool the tool is the one in the arguments.
+// denies every call of it, or else err. If the call is of call_tool, it is about the tool named in the arguments.
 func Hidden(p *permission.Policy, tool string, err error) error {
 	if hidden, ok := errors.AsType[*toolkit.HiddenError](err); ok {
 		tool = hidden.Tool
