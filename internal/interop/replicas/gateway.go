@@ -26,7 +26,7 @@ const (
 	roleVar     = "REPLICAS_ROLE"
 	addressVar  = "REPLICAS_ADDRESS"
 	databaseVar = "REPLICAS_DATABASE"
-	marksVar    = "REPLICAS_MARKS"
+	marksVar    = "REPLICAS_MARKS" // the file to which mark and sign append the token of each call
 )
 
 // runRole runs one of the processes that this command starts: a gateway, or an MCP server.
@@ -103,7 +103,7 @@ func serveTools(tools ...tool.Tool) error {
 	return s.ServeStdio(context.Background(), os.Stdin, os.Stdout)
 }
 
-// markTool appends a token to the file of marks, for countMarks.
+// markTool appends a token to the file $REPLICAS_MARKS, so that countMarks can tell how often each call was made.
 func markTool(name string) tool.Tool {
 	type in struct {
 		Token string `json:"token"`
