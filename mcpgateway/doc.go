@@ -21,9 +21,9 @@
 //	"groups": {"issues": {"tools": ["github__*issue*", "jira__*"], "description": "Bugs and wishes."}}
 //
 // Opening it starts the servers that its globs can match. A group without globs that has a server's name
-// describes that server's group. For the servers in [Config.Labels] the server's own groups, called
-// SERVER.GROUP, replace the single group. These servers start with the gateway, because a server must run to
-// list its groups.
+// describes that server's group. A server in [Config.Labels] groups its tools itself, with the groups extension of MCP:
+// its groups, called SERVER.GROUP, replace the single group. These servers start with the gateway, because a server
+// must run to list its groups.
 //
 // A host of protocol 2026-07-28 opens no groups, because it has no session that could keep them open: unless the style
 // is [StyleFull], it gets search_tools, describe_tools and call_tool; see package mcpserver.
@@ -49,11 +49,11 @@
 // # Prompts, resources and logs
 //
 // A prompt is called SERVER__PROMPT, and the URI of a resource or template is mcp://SERVER/URI. They are in
-// groups as tools are: in the groups whose globs match SERVER__NAME, or otherwise in the server's own groups,
-// according to its labels. A client sees the items of its open groups that its ceiling grants, unless a deny
-// rule matches the server's tools; it does not learn of others. Contents are passed on unchanged, except the
-// URIs of a resource that is read. A URI in the result of a tool is the server's own URI; it can also be read
-// if only one server has it.
+// groups as tools are: in the groups whose globs match SERVER__NAME, or otherwise in the server's group or groups. A
+// client sees the items of its open groups that its ceiling ([mcpserver.Credential]) grants, and learns of no others. A rule
+// that denies SERVER__PROMPT hides that prompt; one that denies all tools of a server hides all its items. Contents are passed
+// on unchanged, except that the result of reading a resource has URIs of the gateway. The results of tools have URIs of
+// the server; a client can also read such a URI if only one server has it.
 //
 // As with tools, no server is started to list the items of a closed group. If tools are only found by
 // searching, as from protocol 2026-07-28 on, only running servers list items. A search starts all servers that
@@ -69,8 +69,8 @@
 // server's group. Their files are checked against the digests in the server's list before they are passed on.
 //
 // Log messages of a server go to the sessions that have used it and want messages of that level, at most a
-// hundred per second. One process serves all sessions. If these have several credentials, a message goes to the
-// sessions of one credential only while no other credential has a call in flight.
+// hundred per second. A message does not name its call. If the sessions of several credentials use the server, a
+// message is only passed on while calls of just one credential are in flight, to the sessions of that one.
 //
 // # Replicas
 //
@@ -80,20 +80,20 @@
 //
 // # Users
 //
-// With [Config.OAuth] clients send tokens of OAuth issuers, and each user is an identity of the server, as each credential is.
-// A server in [Config.UpstreamTokens] gets tokens of its own: one for the gateway, or one for each user, in exchange for the
-// user's or by a login of the user to the server. Then each user has a connection to the server; at most 256 are kept, and idle
-// ones are closed. A user's own token is sent to no server. What a server does with the tokens that it gets is not in the
-// gateway's hands: configure an audience, so that they are of no use elsewhere.
+// With [Config.OAuth] clients send tokens of OAuth issuers, and each user is an [mcpserver.Identity], with sessions and state of
+// its own, as each credential has. A server in [Config.UpstreamTokens] gets tokens of its own: one for the gateway, or one for
+// each user, in exchange for the user's or by a login of the user to the server. Then each user has a connection to the server;
+// at most 256 are kept, and idle ones are closed. A user's own token is sent to no server. What a server does with the tokens
+// that it gets is not in the gateway's hands: configure an audience, so that they are of no use elsewhere.
 //
-// With [UserLogin] a call of a user who has not logged in asks the user to visit a page of the gateway, which has the button
-// for the login. It first leads to the user's issuer, one of those of the gateway, and then to that of the server. The boundary is that tokens are
-// stored for the user who has logged in at that issuer in the same browser: the link is the same for all, so that
-// whoever sends it to another user gains nothing, and a redirect is accepted once, in the browser that began the login, with
-// PKCE and the issuer's name. The session of a client plays no part. Whoever has the browser of a user, its cookies or the
-// session at the issuer is that user. Stored tokens are encrypted, with user and server as additional data; whoever has the key
-// and the store has them. A token in an answer of the server that it was sent to is replaced by asterisks, unless it is
-// encoded. The definitions of tools are those that [UpstreamToken.ListAs] sees.
+// With [UserLogin] a call of a user who has not logged in asks the user to visit a page of the gateway, which has the button for
+// the login. It first leads to the user's issuer, one of those of the gateway, and then to that of the server. The tokens are
+// stored for the user who has logged in at the first issuer in the same browser; this is the security boundary. The link is the
+// same for all users and MCP sessions: whoever sends it to another user gains nothing. A redirect is accepted once, in the
+// browser that began the login, with PKCE and the issuer's name. Whoever has the browser of a user, its cookies or the session at
+// the issuer is that user. Stored tokens are encrypted, with user and server as additional data; whoever has the key and the
+// store has them. A token in an answer of the server that it was sent to is replaced by asterisks, unless it is encoded. The
+// definitions of tools are those that [UpstreamToken.ListAs] sees.
 //
 // # Failures
 //
