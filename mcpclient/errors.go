@@ -114,13 +114,7 @@ func (e *httpStatusError) Error() string {
 	return fmt.Sprintf("HTTP status %d%s", e.code, hint)
 }
 
-// clip cuts s to at most n bytes of whole characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
-}
+func clip(s string, limit int) string { return visible.Cut(s, limit, "…") }
 
 func isStatus(err error, codes ...int) bool {
 	s, ok := errors.AsType[*httpStatusError](err)

@@ -199,7 +199,7 @@ func findSkill(skills []*Skill, name string) (*Skill, error) {
 	b.WriteString("; the nearest are:\n")
 	for _, n := range similar {
 		i := slices.Index(names, n)
-		fmt.Fprintf(&b, "- %s: %s\n", oneLine(n), clip(oneLine(skills[i].Description), 200))
+		fmt.Fprintf(&b, "- %s: %s\n", oneLine(n), visible.Cut(oneLine(skills[i].Description), 200, "…"))
 	}
 	e.hint = b.String()
 	return nil, e
