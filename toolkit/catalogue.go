@@ -15,9 +15,9 @@ import (
 )
 
 // A catalogue is an immutable snapshot of what is registered. An operation loads the current one once and uses it
-// throughout, so that it never mixes two. The fields that are filled in later (static, words, prompt) are caches.
+// throughout, so that it never mixes two catalogues. The fields that are filled in later (static, words, prompt) are caches.
 //
-// A program may have one for each of thousands of conversations, so maps are made only when
+// A program may have a catalogue for each of thousands of conversations, so maps are made only when
 // needed and equal places are shared.
 type catalogue struct {
 	gen        uint64
@@ -29,12 +29,12 @@ type catalogue struct {
 	entries    []*entry            // in order of registration
 	tools      map[string][]*entry // by name; nil up to maxLinear tools; see named
 	labels     map[string][]*entry // by label, in order of registration; nil unless groups are labels
-	always     []*entry            // those that can be visible without an open group, in order of registration
-	predicates []*entry            // those with a predicate
+	always     []*entry            // tools that can be visible without an open group, in order of registration
+	predicates []*entry            // tools with a predicate
 	skipped    []Skipped           // tools that were left out
 	control    *Control
 	reserved   map[string]bool      // names of the control tools of all groups
-	listings   map[*source]*listing // of each source; nil if it was not listed yet
+	listings   map[*source]*listing // a nil listing: the source was not listed yet
 	static     sync.Map             // ceiling → infos of static control tools
 	staticSize atomic.Int32         // the approximate length of static
 	due        time.Time            // when the next source must be listed again; zero for never
@@ -56,7 +56,7 @@ type group struct {
 	sources   []*source
 }
 
-// An entry is a registered tool. It does not store the definition, since the tool's Info always returns the same one.
+// An entry is a registered tool. It does not store the definition, since the tool's Info always returns the same definition.
 type entry struct {
 	tool tool.Tool
 	name string
@@ -74,11 +74,11 @@ type place struct {
 	labels    []string // names by which a ceiling may grant it
 	ungrouped bool
 	setting   *Setting
-	from      *listing // the list that it came from; nil if the host registered it
+	from      *listing // the list that has the tool; nil if the host registered it
 }
 
-// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it. To log it, print
-// the Reason: if Source and Tool are empty it names the file or server.
+// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it. In a log, Reason
+// suffices if Source and Tool are empty: it then names the file or server.
 type Skipped struct {
 	Source string // the source that listed it; empty if none did
 	Tool   string // empty if the source or skill itself failed

@@ -16,9 +16,9 @@ import (
 )
 
 // Discover returns the control that opens no groups: search_tools finds tools, describe_tools shows their schemas,
-// and call_tool calls them. The list of tools never changes, so the provider's cache stays valid; apart from these
-// three tools it has only those of the basic group. A call through call_tool must pass the gates, except that its
-// group need not be open, and is validated, permitted and run under the real tool's name.
+// and call_tool calls them. The model's list has these three tools and those of the basic group. It never changes, so
+// the provider's cache stays valid. A call through call_tool must pass the gates, except that the group of the tool
+// need not be open, and is validated, permitted and run under the real tool's name.
 //
 // Sources of groups are contacted at the first search, or at the first call of an unknown tool.
 func Discover() *Control {
@@ -27,7 +27,7 @@ func Discover() *Control {
 }
 
 // WithSearch returns a control with the tools of c and search_tools, which also finds tools of closed groups, and
-// tells the model how to open the group of the best match. [Discover] has it already.
+// tells the model how to open the group of the best match. [Discover] already has search_tools.
 func (c *Control) WithSearch() *Control {
 	if c.Caller != "" || c.Tools == nil {
 		return c
@@ -140,8 +140,8 @@ func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *scopeSta
 }
 
 // Search returns the tools that a model could call in the scope if every group were open: at most limit of them, the
-// best matches for the query first, without those that match much worse than the best. An empty query finds all, in
-// order of registration and without a limit. An empty group means any. Search lists sources that
+// best matches for the query first, without those that match much worse than the best. An empty query finds all tools, in
+// order of registration and without a limit. An empty group means any group. Search lists sources that
 // were never listed. The error is a [*GroupError] for a group that the ceiling does not grant.
 func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, limit int) ([]tool.Info, error) {
 	c, r, err := tk.loadAll(ctx, s)
@@ -204,18 +204,18 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	for _, e := range hits {
 		found = append(found, toolLine{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
-	missed := c.failedSources(r)
+	failed := c.failedSources(r)
 	if only >= 0 {
-		missed = c.failed(c.groups[only].sources)
+		failed = c.failed(c.groups[only].sources)
 	}
-	text := foundText(found, missed)
+	text := foundText(found, failed)
 	if c.control.Caller == "" && len(hits) > 0 {
 		text += c.openHint(s, hits[0])
 	}
 	return answer{text: text, data: map[string]any{"tools": found}}, nil
 }
 
-// openHint says how to open the group of a tool that was found; it is empty if one is open.
+// openHint says how to open the first group of a tool that was found; the hint is empty if any of its groups is open.
 func (c *catalogue) openHint(s *Scope, e *entry) string {
 	r := c.current(s)
 	names := c.grantedNames(e, r)
@@ -229,8 +229,8 @@ func (c *catalogue) openHint(s *Scope, e *entry) string {
 	return fmt.Sprintf("\nTo use %s, %s first.", e.name, hint)
 }
 
-// foundText formats a result: a line for each tool, and one for the sources that could not be listed.
-func foundText(found []toolLine, missed []string) string {
+// foundText formats the answer of search_tools: a line for each tool, and a line for the sources that could not be listed.
+func foundText(found []toolLine, failed []string) string {
 	var b strings.Builder
 	if len(found) == 0 {
 		b.WriteString("No tool was found. Try other words, or search in one of the groups with an empty query.\n")
@@ -245,8 +245,8 @@ func foundText(found []toolLine, missed []string) string {
 		}
 		b.WriteByte('\n')
 	}
-	if len(missed) > 0 {
-		b.WriteString("Not searched, because their tools cannot be listed now: " + strings.Join(missed, "; ") + "\n")
+	if len(failed) > 0 {
+		b.WriteString("Not searched, because their tools cannot be listed now: " + strings.Join(failed, "; ") + "\n")
 	}
 	return strings.TrimSpace(b.String())
 }
@@ -262,8 +262,8 @@ func (c *catalogue) grantedNames(e *entry, r *scopeState) []string {
 	return out
 }
 
-// describeTools runs describe_tools. An unknown name does not affect the others. The answer includes the instructions
-// of the tools' groups, which other controls return when a group is opened.
+// describeTools runs describe_tools. For an unknown name the answer has an error in place of the description. The answer includes the instructions
+// of the tools' groups, as no group is opened, which is when other controls give them.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -294,12 +294,12 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 			}
 		}
 	}
-	shown := *r
-	shown.open = make([]bool, len(c.groups))
+	described := *r
+	described.open = make([]bool, len(c.groups))
 	for _, g := range groups {
-		shown.open[g] = true
+		described.open[g] = true
 	}
-	about, _, err := c.openGroups(ctx, &shown)
+	about, _, err := c.openGroups(ctx, &described)
 	if err != nil {
 		return answer{}, err
 	}
@@ -307,7 +307,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
-// hiddenFromSearch returns the error for a name that call_tool and describe_tools do not know.
+// hiddenFromSearch returns the error for a name that call_tool and describe_tools cannot find.
 func (c *catalogue) hiddenFromSearch(name string, r *scopeState) *HiddenError {
 	b := &body{c: c, r: r}
 	for _, e := range c.entries {

@@ -14,7 +14,7 @@ import (
 )
 
 // EnableDisable returns the control of wags: enable_tools and disable_tools, which take names of groups. Each name
-// is a separate transition: one that is refused does not stop the others. The descriptions list the groups without
+// is a separate transition: a refused name does not stop the others. The descriptions list the groups without
 // a parent, and below every open group its children. They change with every transition, and so does the start of
 // the list of tools.
 func EnableDisable() *Control {
@@ -33,7 +33,7 @@ var enableText string
 //go:embed text/disable_tools.txt
 var disableText string
 
-// enableDisable is not static: its descriptions say what is open.
+// enableDisable has no static tools, as their descriptions say which groups are open.
 type enableDisable struct{}
 
 func (enableDisable) hint(_ string, _, want []string) string {
@@ -51,7 +51,7 @@ func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMes
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	args := schema(nil, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
 	if !tk.current.Load().rules.lenient() {
-		names := []string{} // of closed groups too, as a call may open a group and then one below it
+		names := []string{} // of all groups, as one call may open a group and then its child
 		for _, g := range groups {
 			names = append(names, g.Name)
 		}
@@ -125,7 +125,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res, failed: len(res.Enabled) == 0 && tk.allRefused(steps)}, nil
 }
 
-// allRefused reports whether the call is an error: every step was refused.
+// allRefused reports whether every step was refused, which is an error of the call; a lenient preset has no such error.
 func (tk *Toolkit) allRefused(steps []step) bool {
 	return !tk.current.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
@@ -249,8 +249,8 @@ func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	var walk func(depth int, parent string)
 	walk = func(depth int, parent string) {
 		for _, g := range sorted {
-			below := depth == 0 && len(g.Parents) == 0 || depth > 0 && slices.Contains(g.Parents, parent)
-			if !below || seen[g.Name] {
+			isChild := depth == 0 && len(g.Parents) == 0 || depth > 0 && slices.Contains(g.Parents, parent)
+			if !isChild || seen[g.Name] {
 				continue
 			}
 			seen[g.Name] = true

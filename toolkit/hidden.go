@@ -13,11 +13,11 @@ import (
 )
 
 // A HiddenError means that a call names a tool that is hidden or does not exist. Its text is for the model; with
-// [Tmcp] and [TrustGraph] it is the same in both cases. The fields are for the host.
+// [Tmcp] and [TrustGraph] it is the same for both. The fields are for the host.
 type HiddenError struct {
 	Tool    string
 	Known   bool     // the tool exists, and the ceiling grants it
-	Groups  []string // granted groups that have it, sorted; empty if one of them is open
+	Groups  []string // granted groups that have the tool, sorted; empty if one of them is open
 	Phase   string   // the current phase, if it hides the tool
 	Nearest []string // visible tools with similar names, if the tool is not known
 	Active  []string // the open groups that the ceiling grants, in order of activation
@@ -127,7 +127,7 @@ func (b *body) hidden(name string, opening []string) *HiddenError {
 	return e
 }
 
-// unknown returns the error text for a name of no tool that the model may know of.
+// unknown returns the error text for a name that no tool has, or only tools that the model must not learn of.
 func (b *body) unknown(e *HiddenError, opening []string) string {
 	for _, g := range b.c.all() {
 		if b.c.rules.opaque || g.index >= 0 && !b.c.grantsGroup(g.index, b.r.ceiling) {
@@ -214,7 +214,7 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closedText(e.Tool, e.Groups, opening, b.r, true))
 }
 
-// closedText describes closed groups of which one must be open: the one that this model answer opens, or else all.
+// closedText describes closed groups of which one must be open: only the group that this model answer opens, or else all.
 // With withHint it adds how to open the first group, after its parents. The hint includes the groups that are open
 // now, since a control that takes the full state would otherwise close them.
 func (c *catalogue) closedText(name string, groups, opening []string, r *scopeState, withHint bool) string {
@@ -251,9 +251,9 @@ const (
 	certain
 )
 
-// unlisted returns the closed groups that may have the tool in a source that was never listed: those that had
-// it in an earlier run; if there are none, those whose name, or whose source's name, begins the tool's name; if
-// there are none either, those with sources whose tools are not known.
+// unlisted returns the closed groups that may have the tool in a source that was never listed. The first of these sets
+// that is not empty counts: groups whose source had the tool in an earlier run; groups whose name, or whose source's
+// name, begins the tool's name; groups with a source whose tools are not known.
 func (c *catalogue) unlisted(name string, r *scopeState) (groups []string, certainty int) {
 	if c.control.Caller != "" || c.rules.opaque {
 		return nil, possible
@@ -287,7 +287,7 @@ func (c *catalogue) unlisted(name string, r *scopeState) (groups []string, certa
 	return groups, certainty
 }
 
-// nearest returns up to three visible tools whose names resemble the one given, the most similar first. For a name
+// nearest returns up to three visible tools whose names resemble name, the most similar first. For a name
 // that suggests reading, such as get_x, it leaves out tools that may write.
 func (b *body) nearest(name string) []string {
 	var names []string
@@ -300,16 +300,16 @@ func (b *body) nearest(name string) []string {
 }
 
 // nearestClosed returns the tool of a closed group whose name is most similar to name, and the group.
-func (b *body) nearestClosed(name string) (string, string) {
+func (b *body) nearestClosed(name string) (toolName, groupName string) {
 	c := b.c
 	if c.control.Caller != "" || c.rules.opaque {
 		return "", ""
 	}
 	var names []string
-	in := map[string]string{}
+	groupOf := map[string]string{}
 	add := func(tool string, g *group) {
-		if in[tool] == "" && mayReplace(name, tool) {
-			names, in[tool] = append(names, tool), g.Name
+		if groupOf[tool] == "" && mayReplace(name, tool) {
+			names, groupOf[tool] = append(names, tool), g.Name
 		}
 	}
 	for i, g := range c.groups {
@@ -331,11 +331,11 @@ func (b *body) nearestClosed(name string) (string, string) {
 	if len(similar) == 0 {
 		return "", ""
 	}
-	return similar[0], in[similar[0]]
+	return similar[0], groupOf[similar[0]]
 }
 
 // mayReplace reports whether a tool may be suggested for a name. For a name that suggests reading, such as get_x,
-// the tool's name must suggest it too.
+// the tool's name must suggest reading too.
 func mayReplace(name, tool string) bool {
 	verb, other := readingPrefix(name), readingPrefix(tool)
 	if verb == nil || slices.Equal(verb, other) {

@@ -8,11 +8,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A registrar fills a catalogue with tools. Its fields are needed only while it does.
+// A registrar fills a catalogue with tools. Its own fields are not needed afterwards.
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
-	spare    []entry // allocated together, for newEntry
+	spare    []entry // allocated together; newEntry takes the next
 	last     *place  // the place of the last entry
 }
 
@@ -216,14 +216,14 @@ func (r *registrar) addEntry(e *entry) {
 	for i, e := range r.entries[from:] {
 		if same := r.tools[e.name]; same != nil {
 			r.tools[e.name] = append(same, e)
-		} else { // usually the only one
+		} else { // usually the only tool of that name
 			r.tools[e.name] = r.entries[from+i : from+i+1 : from+i+1]
 		}
 	}
 }
 
-// put adds e, with the place p, to the groups that its setting names, else to g, in which it was registered, else to
-// the groups that the tool's labels name: the host is trusted more than the tool. Labels without a group are kept for
+// put adds e, with the place p, to the groups that its setting names; if the setting has none, to the group g in which
+// it was registered, or, if g is the basic group, to those that the tool's labels name: the host is trusted more than the tool. Labels without a group are kept for
 // ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var names []string
@@ -271,7 +271,7 @@ func (p *place) equal(q *place) bool {
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {
-		r.entries = slices.Clone(r.entries) // the index by name has slices of the old one
+		r.entries = slices.Clone(r.entries) // the index by name has slices of the unsorted entries, so sort a copy
 		slices.SortStableFunc(r.entries, byHome)
 	}
 	if r.cfg.LabelsOnly {

@@ -11,18 +11,18 @@ import (
 	"unicode"
 )
 
-// A searchIndex ranks the tools of a catalogue by BM25F: a word counts by the field that it is
-// in and by how short that field is. A tool whose name the query covers ranks higher.
+// A searchIndex ranks the tools of a catalogue by BM25F: a word counts more in a tool's name than in its other fields,
+// and more in a short field. A tool ranks higher if the query has the words of its name.
 type searchIndex struct {
 	entries  []*entry
 	postings map[string][]posting
-	names    [][]nameWord // by entry
+	names    [][]nameWord // at the index of the entry
 }
 
 // A posting says how often a word occurs in a tool.
 type posting struct {
 	doc int32
-	tf  float32 // weighted
+	tf  float32 // the word's occurrences, each weighted by field and field length
 }
 
 // A nameWord is a word of a tool's name.
@@ -42,14 +42,14 @@ const (
 )
 
 // weights are what a word of each field counts. They and the other constants were chosen with
-// testdata/questions_tuned.jsonl, where other values near them find as much.
+// testdata/questions_tuned.jsonl, where other values near them find as many tools.
 var weights = [...]float32{nameField: 4, titleField: 2, textField: 1, paramField: 0.5, groupField: 0.5}
 
 const (
 	bm25K      = 1.2
 	bm25B      = 0.75
 	nameFactor = 2.0 // what a query that has all words of the name adds to the score
-	maxQuery   = 64  // words of a query that count
+	maxQuery   = 64  // later words of a query are ignored
 	hitShare   = 0.4 // the least score of a hit, compared with the best
 )
 

@@ -34,7 +34,7 @@ type source struct {
 type listing struct {
 	tools        []tool.Tool
 	instructions string
-	err          error // of the last fetch; the rest is then of an earlier one
+	err          error // of the last fetch; tools and instructions are then of an earlier fetch
 	at           time.Time
 }
 
@@ -46,8 +46,8 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if src, ok := s.(*source); ok {
 		return src, nil
 	}
-	known := reflect.ValueOf(s).Comparable()
-	if known && tk.sources[s] != nil {
+	canBeKey := reflect.ValueOf(s).Comparable()
+	if canBeKey && tk.sources[s] != nil {
 		return tk.sources[s], nil
 	}
 	src := &source{src: s, name: fmt.Sprintf("%T", s), busy: make(chan struct{}, 1)}
@@ -57,14 +57,14 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if k, ok := s.(interface{ Known() []string }); ok {
 		src.known = k.Known()
 	}
-	if known {
+	if canBeKey {
 		tk.sources[s] = src
 	}
 	return src, nil
 }
 
-// Tools implements tool.Source: in the configuration the source replaces the registered
-// one, so that it keeps its list even if that is not comparable.
+// Tools makes a source a tool.Source. In a catalogue's configuration the source replaces src, so that the next catalogue
+// built from it finds the list even if src is not comparable.
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
 
 // Refresh reports a change that the toolkit cannot see: of a source's list, or of what a
@@ -82,8 +82,8 @@ func (tk *Toolkit) Refresh() {
 	tk.notify(Change{Tools: true})
 }
 
-// upToDate returns the catalogue with the current lists of the sources. Of several
-// callers that wait for the same lists only one builds it.
+// upToDate returns the catalogue with the current lists of the sources. If several callers wait for the same lists,
+// only the first builds the catalogue.
 func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
 	if c := tk.current.Load(); c.has(sources) {
 		return c, nil
@@ -208,7 +208,7 @@ func (c *catalogue) instructions(g *group) string {
 }
 
 // load fetches the lists of the sources that are due, concurrently, and returns the catalogue with them. It holds
-// no lock during that: a server that hangs delays only the callers that need it.
+// no lock of the toolkit meanwhile: a server that hangs delays only the callers that need it.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
 	for _, s := range sources {

@@ -12,7 +12,7 @@ import (
 
 // An Outcome says what a transition did.
 type Outcome struct {
-	Opened, Closed []string // in the order in which hooks ran: closed ones first
+	Opened, Closed []string // in the order in which their hooks ran; groups are closed before others are opened
 }
 
 // Changed reports whether any group was opened or closed.
@@ -30,8 +30,8 @@ const (
 	ReasonUnknownGroup Reason = "unknown"  // the group does not exist, or the ceiling does not grant it
 	ReasonParentClosed Reason = "parent"   // a parent is not open
 	ReasonOverQuota    Reason = "quota"    // too many tools, groups or bytes
-	ReasonExcluded     Reason = "excluded" // it and another requested group exclude each other
-	ReasonHookFailed   Reason = "hook"     // its hook returned an error
+	ReasonExcluded     Reason = "excluded" // the group and another requested group exclude each other
+	ReasonHookFailed   Reason = "hook"     // a hook of the group returned an error
 )
 
 // A GroupError says why a group cannot be opened or closed. Its text is for
@@ -40,12 +40,12 @@ type GroupError struct {
 	Group  string
 	Reason Reason
 	Others []string // with ReasonUnknownGroup the existing groups, with ReasonParentClosed those to open first, in order, with ReasonExcluded the other group
-	Count  int      // with ReasonOverQuota: how many there would be
+	Count  int      // with ReasonOverQuota: how many would be open
 	Limit  int      // with ReasonOverQuota: how many are allowed
 	Unit   string   // with ReasonOverQuota: "tools", "groups" or "bytes"
 	Err    error    // with ReasonHookFailed: the hook's error
 
-	alone bool // with ReasonOverQuota: the group exceeds the quota without another
+	alone bool // with ReasonOverQuota: the group exceeds the quota even if only it and its ancestors are open
 }
 
 func (e *GroupError) Unwrap() error { return e.Err }
@@ -110,10 +110,10 @@ func (tk *Toolkit) runTransition(ctx context.Context, s *Scope, o op, names []st
 	return steps[0].Outcome, nil
 }
 
-// A step is one of several transitions: it changed something, was refused, or had nothing to change.
+// A step is the result of one of several transitions: a change, a refusal, or neither if there was nothing to change.
 type step struct {
 	Outcome
-	groups  []string
+	groups  []string // as requested
 	refused *GroupError
 }
 
@@ -130,8 +130,8 @@ func (tk *Toolkit) runTransitions(ctx context.Context, s *Scope, o op, batches .
 	if err != nil {
 		return nil, err
 	}
-	watch := tk.watch(c, s)
-	defer func() { ev = watch(steps) }()
+	changeOf := tk.watch(c, s)
+	defer func() { ev = changeOf(steps) }()
 	for _, names := range batches {
 		st := step{groups: names}
 		p, err := c.plan(c.stored(s), o, names, s.Ceiling())
@@ -184,8 +184,8 @@ func (c *catalogue) stored(s *Scope) []int {
 	return out
 }
 
-// plan computes a transition. It checks names first, so that an error about the state never hides one about a
-// name. Names that the ceiling does not grant count as unknown.
+// plan computes a transition. It checks all names before the state of any group, so that the model learns of a wrong
+// name first. Names that the ceiling does not grant count as unknown.
 func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (plan, error) {
 	groups := make([]int, 0, len(names))
 	for _, name := range names {
@@ -283,7 +283,7 @@ func (p *plan) open(g int) {
 	p.opening = append(p.opening, g)
 }
 
-// close removes g from the plan's groups, after all groups that need it. They stay closed when g is opened again.
+// close removes g from the plan's groups, after the groups that need g, which stay closed when g is opened again.
 func (c *catalogue) close(p *plan, g int) {
 	if !slices.Contains(p.active, g) {
 		return
@@ -344,7 +344,7 @@ func (c *catalogue) closeOthers(p *plan, g int) {
 	}
 }
 
-// parentsFirst sorts groups by registration, but each after its parents.
+// parentsFirst sorts groups in order of registration, except that each follows its parents.
 func (c *catalogue) parentsFirst(groups []int) []int {
 	var out []int
 	for _, g := range slices.Sorted(slices.Values(groups)) {
@@ -377,8 +377,8 @@ func (c *catalogue) measure(active []int) measure {
 	return m
 }
 
-// overQuota returns the error for the first quota that now exceeds. A quota that was already
-// exceeded may stay exceeded, but not by more.
+// overQuota returns the error for the first quota that the open groups exceed. A quota that they exceeded
+// before may stay exceeded, but not by more.
 func (c *catalogue) overQuota(now, before measure) *GroupError {
 	for _, q := range []struct {
 		limit, now, before int
@@ -406,8 +406,8 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 }
 
 // runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate, parents before children.
-// It stops at the first error, and the scope then does not change. With Compensate it runs the opposite hooks of
-// those that have run, even if the context has ended.
+// It stops at the first error, and the scope then does not change. With Compensate it runs the opposite of each hook
+// that has run, last first, even if the context has ended.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
 	run := func(g int, hook, inverse func(context.Context) error) *GroupError {
@@ -441,7 +441,7 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	if c.cfg.Compensate {
 		ctx = context.WithoutCancel(ctx)
 		for _, hook := range slices.Backward(undo) {
-			if err := call(ctx, hook); err != nil { // in Err, so that it is part of the GroupError
+			if err := call(ctx, hook); err != nil { // in Err, since the result must stay a GroupError
 				failed.Err = fmt.Errorf("%w; undoing also failed: %w", failed.Err, err)
 			}
 		}

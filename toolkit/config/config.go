@@ -102,8 +102,8 @@ type setting struct {
 
 // Apply returns base with the file applied: groups of the file are added to those of base, or replace the texts
 // and parents of the group with the same name; settings replace those of base for the same tool; other keys
-// replace the corresponding fields. The errors of a file, of type [*Error], are joined. Apply checks what can only
-// be wrong in the file; [toolkit.New] checks the rest.
+// replace the corresponding fields. The error joins the mistakes in the file, each an [*Error].
+// Apply does not check what a configuration made in Go can also have wrong; [toolkit.New] does.
 func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	root, err := parse(data)
 	if err != nil {
@@ -119,7 +119,7 @@ func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	a := applier{cfg: base, root: root}
 	a.groups(f.Groups)
 	a.settings(f.Tools)
-	a.lists(f)
+	a.otherKeys(f)
 	return a.cfg, join(a.errs)
 }
 
@@ -139,7 +139,7 @@ func join(errs []*Error) error {
 func validate(root *node, data []byte) error {
 	s, err := compiled()
 	if err != nil {
-		return fmt.Errorf("the configuration's own schema: %w", err)
+		return fmt.Errorf("compile the schema of the configuration, which is part of this program: %w", err)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
@@ -180,7 +180,7 @@ func (a *applier) fail(text string, path ...any) {
 
 func (a *applier) groups(groups []group) {
 	a.cfg.Groups = slices.Clone(a.cfg.Groups)
-	placed := map[string][]string{}
+	groupsOf := map[string][]string{} // by tool
 	for i, g := range groups {
 		at := slices.IndexFunc(a.cfg.Groups, func(o toolkit.Group) bool { return o.Name == g.Name })
 		if slices.ContainsFunc(groups[:i], func(o group) bool { return o.Name == g.Name }) {
@@ -194,7 +194,7 @@ func (a *applier) groups(groups []group) {
 		t := &a.cfg.Groups[at]
 		t.Title, t.Description, t.Instructions, t.Parents = g.Title, g.Description, g.Instructions, g.Parents
 		for _, name := range g.Tools {
-			placed[name] = append(placed[name], g.Name)
+			groupsOf[name] = append(groupsOf[name], g.Name)
 		}
 	}
 	for i, g := range groups {
@@ -205,7 +205,7 @@ func (a *applier) groups(groups []group) {
 		}
 		for j, name := range g.Tools {
 			a.checkTool(name, "groups", i, "tools", j)
-			if names := placed[name]; names != nil {
+			if names := groupsOf[name]; names != nil {
 				a.setting(name).Groups = names
 			}
 		}
@@ -222,7 +222,7 @@ func (a *applier) settings(tools []setting) {
 		}
 		s := a.setting(t.Name)
 		if slices.ContainsFunc(tools[i+1:], same) {
-			s = new(toolkit.Setting) // the later one replaces this one completely
+			s = new(toolkit.Setting) // a later setting of the tool replaces this one completely, so discard it
 		}
 		if t.Group != nil {
 			s.Groups = t.Group
@@ -253,7 +253,7 @@ func (a *applier) setting(name string) *toolkit.Setting {
 	return &a.cfg.Settings[i]
 }
 
-func (a *applier) lists(f file) {
+func (a *applier) otherKeys(f file) {
 	for i, set := range f.Exclusive {
 		for j, name := range set {
 			if !a.hasGroup(name) {
@@ -283,8 +283,7 @@ func (a *applier) hasGroup(name string) bool {
 	return slices.ContainsFunc(a.cfg.Groups, func(g toolkit.Group) bool { return g.Name == name })
 }
 
-// checkTool reports a tool that is not registered. It does nothing if there are sources, since they
-// may list the tool later.
+// checkTool records an error if the tool is not registered, unless there are sources, which may list the tool later.
 func (a *applier) checkTool(name string, path ...any) {
 	var names []string
 	for _, g := range append([]toolkit.Group{a.cfg.Basic}, a.cfg.Groups...) {
