@@ -18,7 +18,7 @@ type openGroup struct {
 	Instructions string      `json:"instructions,omitempty"`
 	Skills       []skillLine `json:"skills,omitempty"`
 
-	empty bool // its sources failed, and it has nothing else
+	empty bool // sources failed, and the group has neither tools nor skills
 }
 
 // A toolLine is a tool in an answer, without its schema. Groups is only set by a search.

@@ -135,7 +135,7 @@ type controlTool struct {
 type answer struct {
 	text   string
 	data   any
-	failed bool // nothing of what the call asks for was done
+	failed bool // the call is an error: all that it asked for was refused
 }
 
 func (t *controlTool) Info() tool.Info { return t.info }

@@ -178,7 +178,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// parseObject returns the members of a JSON object in their order, which decides which error comes first.
+// parseObject returns the members of a JSON object in their order, so that the first wrong member gives the first error.
 func parseObject(input json.RawMessage) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if len(bytes.TrimSpace(input)) == 0 {

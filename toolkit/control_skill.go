@@ -188,7 +188,7 @@ func (c *catalogue) grantedWithSkills(r *scopeState) iter.Seq[*group] {
 
 // Skills returns the skills that the scope can read now with the tool Skill: those of
 // the basic group and of every open group, in this order. For each it returns the name of its
-// group, empty for the basic one. Of two skills with one name it returns the first. If the
+// group, empty for the basic group. Of two skills with the same name it returns the first. If the
 // skills of some groups cannot be loaded, Skills returns the others and an error.
 func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
 	c, r := tk.reachable(s)
@@ -207,7 +207,7 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 }
 
 // Reachable returns the names of the groups whose members the scope can use now, in order of registration: the
-// open ones that its ceiling grants; with [Discover] and [Config.LabelsOnly] all that it grants. The basic group,
+// open groups that its ceiling grants; with [Discover] and [Config.LabelsOnly] all groups that it grants. The basic group,
 // if granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
 	c, r := tk.reachable(s)

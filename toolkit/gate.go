@@ -7,7 +7,7 @@ import (
 // A scopeState is a snapshot of a scope in terms of one catalogue; the gates are functions of it.
 type scopeState struct {
 	state
-	open       []bool // by group: it and all its parents were opened
+	open       []bool // at the group's index: the group and all its parents were opened
 	order      []int  // the open groups, in order of activation
 	predicates []bool // results of the predicates; see catalogue.predicates
 }
@@ -74,7 +74,7 @@ func (c *catalogue) evalPredicates(r *scopeState) (panicked []*entry) {
 	return panicked
 }
 
-// visible reports whether all four gates are open for a tool. Listing and calling both use it.
+// visible reports whether all four gates are open for a tool: group, ceiling, phase and predicate. Listing and calling both use it.
 func (c *catalogue) visible(e *entry, r *scopeState) bool {
 	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.predicate < 0 || r.predicates[e.predicate])
 }
@@ -96,7 +96,7 @@ func (c *catalogue) member(e *entry, r *scopeState) bool {
 }
 
 // granted is the gate of the ceiling. It is independent of member: a tool in two groups
-// is visible if one is open and the other granted.
+// is visible if one group is open and the other is granted.
 func (c *catalogue) granted(e *entry, r *scopeState) bool { return c.rules.grants(r.ceiling, e.labels) }
 
 // inPhase is the gate of phases. A tool with nil phases is visible in all phases, one with
@@ -114,12 +114,11 @@ func (c *catalogue) list(r *scopeState) []*entry {
 			out = append(out, e)
 		}
 	}
-	switch {
-	case c.cfg.LabelsOnly:
+	if c.cfg.LabelsOnly {
 		for _, e := range c.labelled(r.ceiling) {
 			add(e)
 		}
-	default:
+	} else {
 		for _, e := range c.always {
 			add(e)
 		}
@@ -165,12 +164,12 @@ func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 // shadow replaces the first of two tools with one name by the second. The entries are in
 // order of registration, which all presets with laterShadows use.
 func shadow(entries []*entry) []*entry {
-	at := map[string]int{}
+	position := map[string]int{} // in out, by name
 	out := entries[:0]
 	for _, e := range entries {
-		i, ok := at[e.name]
+		i, ok := position[e.name]
 		if !ok {
-			at[e.name] = len(out)
+			position[e.name] = len(out)
 			out = append(out, e)
 		} else {
 			out[i] = e
@@ -179,7 +178,7 @@ func shadow(entries []*entry) []*entry {
 	return out
 }
 
-// find returns the tool that a call by this name runs: of the visible ones, the one that was registered last.
+// find returns the tool that a call by this name runs: the visible tool of that name that was registered last.
 func (c *catalogue) find(name string, r *scopeState) (*entry, bool) {
 	all := c.named(name)
 	for i := len(all) - 1; i >= 0; i-- {

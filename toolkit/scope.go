@@ -19,7 +19,7 @@ import (
 // are dropped by the next transition.
 type Scope struct {
 	mu      sync.Mutex
-	decided bool     // active counts, not the toolkit's initial groups
+	decided bool     // the open groups are active, no longer the toolkit's initial groups
 	active  []string // in order of activation
 	byUser  []string // groups that the user was the last to open or close; the slice is never modified
 	phase   string
@@ -49,8 +49,8 @@ func (s *Scope) ByUser(out Outcome) {
 	s.byUser = slices.Concat(slices.DeleteFunc(slices.Clone(s.byUser), out.has), out.Closed, out.Opened)
 }
 
-// Phase returns the current phase; "undefined" if there is none. That is a phase
-// like any other: a tool that is limited to phases is visible in it only if it names it.
+// Phase returns the current phase; "undefined" if there is none. This is a phase
+// like any other: a tool that is limited to phases is visible in it only if its setting names "undefined" or "*".
 func (s *Scope) Phase() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ type state struct {
 	ceiling Ceiling
 }
 
-// snapshot returns the current state of the scope, with the initial groups of c if it has none, and its version.
+// snapshot returns the current state of the scope, with the initial groups of c if there was no transition yet, and its version.
 func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +151,8 @@ func (st *scopeState) key() string {
 			b = strconv.AppendQuote(b, name)
 		}
 	}
-	for _, w := range st.predicates {
-		b = strconv.AppendBool(b, w)
+	for _, result := range st.predicates {
+		b = strconv.AppendBool(b, result)
 	}
 	return string(b)
 }

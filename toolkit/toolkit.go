@@ -18,13 +18,13 @@ import (
 type Group struct {
 	Name        string // as the model writes it; unique; "basic" is reserved
 	Title       string // for display; may be empty
-	Description string // what it is for; the model chooses by it
+	Description string // what the group is for, by which the model chooses
 
 	// Instructions are shown to the model when it opens the group.
 	Instructions string
 
-	// Parents gate the group: all of them must be open to open it, and closing
-	// one closes it. With the preset [MCP] they contain it instead.
+	// Parents gate the group: all of them must be open to open the group, and
+	// closing a parent closes it. With the preset [MCP] they contain it instead.
 	Parents []string
 
 	// Tools are members of the group. A tool may be in several groups.
@@ -171,7 +171,7 @@ func (tk *Toolkit) replace(cfg Config) error {
 	return nil
 }
 
-// install makes c the current catalogue, and forgets sources that are gone.
+// install makes c the current catalogue, and forgets the sources that c does not have.
 func (tk *Toolkit) install(c *catalogue) {
 	clear(tk.sources)
 	for _, g := range c.all() {

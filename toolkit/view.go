@@ -133,9 +133,9 @@ func (v *View) Advance(names ...string) {
 	if next == "" {
 		return
 	}
-	watch := v.tk.watch(b.c, v.scope)
+	changeOf := v.tk.watch(b.c, v.scope)
 	v.scope.SetPhase(next)
-	v.tk.notify(watch(nil))
+	v.tk.notify(changeOf(nil))
 }
 
 // phaseAfter returns the phase to which a successful call of the tool moves the scope; empty if the phase stays or the
@@ -226,13 +226,13 @@ type bodyCache struct {
 	kept map[bodyKey]*body
 }
 
-// A bodyKey is equal for equal bodies: one catalogue, one state.
+// A bodyKey identifies a body: by the catalogue's generation and the state's key.
 type bodyKey struct {
 	gen   uint64
 	state string
 }
 
-// bodyCacheSize is the number of states that are kept; sessions with nothing open share one.
+// bodyCacheSize is the number of states that are kept; sessions in the same state share one body.
 const bodyCacheSize = 128
 
 func (bc *bodyCache) get(k bodyKey) *body {

@@ -13,7 +13,7 @@ import (
 // A node is a JSON value with its line.
 type node struct {
 	line    int
-	members map[string]*node // of an object, or items of a list by position
+	members map[string]*node // of an object; for a list its items, with their positions as keys
 }
 
 // parse reads one JSON value. Duplicate keys are an error, since one of them would silently be ignored.
