@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkGroup checks a group by itself. Its name may be any text except reserved ones: reset_tools replaces what model
-// APIs refuse in the name of a property, and control tools named after a group are checked.
+// checkGroup checks a group by itself. Its name may be any text that is not reserved: reset_tools replaces characters that
+// model APIs refuse in the name of a property, and checkTool checks control tools that are named after a group.
 func (c *catalogue) checkGroup(g *Group) error {
 	switch {
 	case g.Name == "":

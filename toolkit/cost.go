@@ -69,7 +69,7 @@ func (v *View) Closing(group string) (saved, reread Cost) {
 	}
 	closed := map[string]bool{}
 	for _, e := range b.c.groups[i].entries {
-		// A tool that is in another open group stays.
+		// A tool that is also in another open group stays in the list.
 		closed[e.name] = b.c.visible(e, b.r) && !slices.ContainsFunc(e.groups, func(g int) bool { return g != i && b.r.open[g] })
 	}
 	saved.Name, reread.Name = group, group

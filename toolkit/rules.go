@@ -44,8 +44,8 @@ func (r *rules) lenient() bool { return r != nil && r.quietRefusals }
 type listOrder uint8
 
 const (
-	byActivation   listOrder = iota // of the tools' groups, so that opening one only appends
-	byRegistration                  // of the tools
+	byActivation   listOrder = iota // in which the tools' groups were opened, so that opening a group only appends
+	byRegistration                  // in which the tools were registered
 	byName
 )
 
@@ -54,17 +54,17 @@ type sameName uint8
 
 const (
 	refused       sameName = iota
-	laterShadows           // the later one hides the earlier while both are visible
-	laterReplaces          // the later one replaces the earlier
+	laterShadows           // the later tool hides the earlier while both are visible
+	laterReplaces          // the later tool replaces the earlier
 )
 
 // A parentRule says what it means that a group has parents.
 type parentRule uint8
 
 const (
-	parentGates    parentRule = iota // all of them must be open to open it
-	gateWithCycles                   // the same, but a group may be its own ancestor and then never opens
-	parentContains                   // Toolkit.Select includes it with them; unknown parents are allowed
+	parentGates    parentRule = iota // all parents must be open to open the group
+	gateWithCycles                   // like parentGates, but a group may be its own ancestor and then never opens
+	parentContains                   // Toolkit.Select includes the group with its parents; unknown parents are allowed
 )
 
 // An ungroupedRule says whether tools in no named group are visible.
@@ -131,23 +131,23 @@ func (r *rules) cursor(at int, name string) string {
 // start returns the position after the cursor in a list of names. Between two pages a sorted list may change; any
 // other list may change only after the cursor's item.
 func (r *rules) start(cursor string, names []string) (int, error) {
-	bad := fmt.Errorf("cursor %q: %w", cursor, ErrCursor)
+	badCursor := fmt.Errorf("cursor %q: %w", cursor, ErrCursor)
 	if r.offsetCursors {
 		at, err := strconv.Atoi(cursor)
 		if err != nil || at < 0 || at > len(names) {
-			return 0, bad
+			return 0, badCursor
 		}
 		return at, nil
 	}
 	last, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
-		return 0, bad
+		return 0, badCursor
 	}
 	if at := slices.Index(names, string(last)); at >= 0 {
 		return at + 1, nil
 	}
 	if !slices.IsSorted(names) {
-		return 0, bad
+		return 0, badCursor
 	}
 	at, _ := slices.BinarySearch(names, string(last))
 	return at, nil

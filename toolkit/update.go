@@ -75,7 +75,7 @@ func sameEntry(a, b *entry) bool {
 		a.setting.Always == b.setting.Always && (a.setting.When == nil) == (b.setting.When == nil)
 }
 
-// Add registers tools in the named group, or in the basic one if group is empty.
+// Add registers tools in the named group, or in the basic group if group is empty.
 func (tk *Toolkit) Add(group string, tools ...tool.Tool) error {
 	return tk.Update(func(cfg *Config) error {
 		if group == "" {
@@ -124,7 +124,7 @@ func (tk *Toolkit) Remove(names ...string) error {
 
 // RemoveGroup removes a group, its tools that are in no other group, and their settings. It also removes the group
 // from exclusion sets, settings and initial groups. A group that is a parent of others cannot be removed. Scopes
-// that have it open drop it.
+// in which it is open drop it.
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
 		isGroup := func(n string) bool { return n == name }
