@@ -12,10 +12,10 @@ import (
 // A Backend is the machine that the tools work on. Paths are absolute. It must be safe for concurrent use.
 //
 // Three optional methods help to judge a call before it runs. Confines(permission.Profile) error returns nil if
-// Run confines every command to the profile read or work, or the reason why it does not; without it no command
-// is confined. Readlink(path string) (string, error) reads a symbolic link and fails for anything else; without
-// it the links of this machine are used. Identify(path string) permission.File returns the file at a path
-// without links; without it a file is identified by its path alone.
+// Run confines every command to the profile read or work, or the reason why it does not; without this method no
+// command is confined. Readlink(path string) (string, error) reads a symbolic link and fails for anything else;
+// without this method the links of this machine are used. Identify(path string) permission.File returns the file at
+// a path without links; without this method a file is identified by its path alone.
 type Backend interface {
 	// Run runs a program with empty standard input until it ends. It also ends a process that the program left
 	// behind and that still has the output open. If ctx ends first, Run ends every process that the program started
@@ -24,17 +24,16 @@ type Backend interface {
 	Run(ctx context.Context, cmd Command) (Exit, error)
 
 	// Open opens a regular file or a directory for reading and refuses anything else with [ErrNotRegular], without
-	// blocking. A directory is an [fs.ReadDirFile]. If it is also an [fs.SubFS], searches use its Open for the
-	// regular files and its Sub for the directories directly in it; both are like Open here, and neither follows a
-	// symbolic link.
+	// blocking. A directory is an [fs.ReadDirFile]. If the directory is also an [fs.SubFS], searches open its regular
+	// files with its Open method and its subdirectories with its Sub method, which must not follow symbolic links.
 	//
-	// A file with a Device and an Inode is one that was judged: if its path now leads to
-	// another file, or a link was put in its path, Open fails with [ErrMoved].
+	// A file with a Device and an Inode was judged: if its path now leads to another file, or a link was put in its
+	// path, Open fails with [ErrMoved].
 	Open(ctx context.Context, file permission.File) (fs.File, error)
 
 	// Write replaces the content of the file by data, completely or not at all, and creates missing directories. It
-	// keeps the mode of an existing file. A judged file is checked as by Open; one that is New is created in, or
-	// below, the directory that was judged, and Write fails with [ErrMoved] if it exists now.
+	// keeps the mode of an existing file. A judged file is checked as by Open. A judged file that is New is created
+	// in, or below, the directory that was judged; Write fails with [ErrMoved] if the file exists by now.
 	Write(ctx context.Context, file permission.File, data []byte) error
 }
 
@@ -42,7 +41,7 @@ type Backend interface {
 type Command struct {
 	Args   []string  // the program and its arguments; at least one
 	Dir    string    // where it runs
-	Env    []string  // the whole environment, as "name=value"; nil is that of this process, without credentials
+	Env    []string  // the whole environment, as "name=value"; nil means that of this process, without credentials
 	Output io.Writer // receives standard output and error as they arrive, from one goroutine, until Run returns
 
 	// Profile and Network are the access that the judgement grants. They are zero if the command was not judged, or
@@ -50,8 +49,8 @@ type Command struct {
 	Profile permission.Profile
 	Network bool
 
-	// Except and Keep are patterns of absolute paths that deny rules cover: a confined program must not read the
-	// former, and must not change the latter. See [permission.Judgement].
+	// Except and Keep are patterns of absolute paths that deny rules cover: a confined program must not read what
+	// Except covers, and must not change what Keep covers. See [permission.Judgement].
 	Except, Keep []string
 }
 

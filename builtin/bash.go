@@ -44,7 +44,7 @@ type bashIn struct {
 	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,default=120000" jsonschema_description:"milliseconds after which the command is killed; 600000 at most"`
 }
 
-// confinedIn is for a backend with a sandbox.
+// confinedIn has the arguments if the backend has a sandbox.
 type confinedIn struct {
 	bashIn
 	Outside bool `json:"outside_sandbox,omitempty" jsonschema_description:"run outside the sandbox, if the user agrees; only for a command that failed because of it"`
@@ -70,9 +70,9 @@ type bashOut struct {
 type bash struct {
 	tool.Tool
 	Config
-	confined bool              // the backend has a sandbox
-	reads    bool              // also for the profile read
-	where    []permission.File // the directory in which commands run
+	confined     bool              // the backend has a sandbox
+	confinesRead bool              // the sandbox also has the profile read
+	dir          []permission.File // the directory in which commands run
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
@@ -82,13 +82,13 @@ func Bash(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bash{Config: c, where: []permission.File{{Path: c.Dirs[0]}}}
+	b := &bash{Config: c, dir: []permission.File{{Path: c.Dirs[0]}}}
 	backend, ok := c.Backend.(confiner)
 	if !ok || backend.Confines(permission.ProfileWork) != nil {
 		b.Tool, err = tool.NewStream("Bash", bashText+unconfinedText, b.run)
 		return b, err
 	}
-	b.confined, b.reads = true, backend.Confines(permission.ProfileRead) == nil
+	b.confined, b.confinesRead = true, backend.Confines(permission.ProfileRead) == nil
 	b.Tool, err = tool.NewStream("Bash", bashText+sandboxText, func(ctx context.Context, in confinedIn) iter.Seq2[tool.Chunk, error] {
 		return b.run(ctx, in.bashIn)
 	})
@@ -107,8 +107,8 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		defer cancel()
 
 		// A third of the limit is for the beginning, which is streamed; the rest is for the end, where errors are.
-		limitChars := cmp.Or(b.MaxOutput, maxOutput)
-		out := newClip(limitChars/3, limitChars-limitChars/3)
+		maxChars := cmp.Or(b.MaxOutput, maxOutput)
+		out := newClip(maxChars/3, maxChars-maxChars/3)
 		var exit Exit
 		var err error
 		done := make(chan struct{})
@@ -121,26 +121,26 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 			}()
 			exit, err = b.Backend.Run(runCtx, b.command(ctx, in, out))
 		}()
-		more := true
+		wanted := true // false once the caller has stopped
 		for running := true; running; {
 			select {
 			case <-out.fresh:
 			case <-done:
 				running = false
 			}
-			if text := out.take(); more && text != "" && !yield(piece(text), nil) {
-				more = false
+			if text := out.take(); wanted && text != "" && !yield(piece(text), nil) {
+				wanted = false
 				cancel() // then wait for done: nothing may run after the loop
 			}
 		}
 		switch {
-		case !more:
+		case !wanted:
 		case ctx.Err() != nil:
 			yield(tool.Chunk{}, ctx.Err())
 		case err != nil && runCtx.Err() == nil:
 			yield(tool.Chunk{}, b.startError(err))
 		default:
-			yield(out.last(exit, err != nil, in), nil)
+			yield(out.lastChunk(exit, err != nil, in), nil)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 		c.Except, c.Keep = j.Except, j.Keep
-		if c.Profile == "" { // another program made the decision
+		if c.Profile == "" { // the judgement is not from this package
 			c.Profile = permission.ProfileWork
 		}
 	}
@@ -196,9 +196,9 @@ func (in *bashIn) limit() time.Duration {
 	return time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
 }
 
-// last returns the chunk that ends the result: the rest of the output, and how the command
+// lastChunk returns the chunk that ends the result: the rest of the output, and how the command
 // ended.
-func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
+func (c *clip) lastChunk(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	tail, omitted := c.rest()
 	var b strings.Builder
 	if omitted > 0 {
@@ -257,8 +257,8 @@ type bashCall struct {
 	at       pathrule.Place // without a policy
 	command  string
 	readable bool                           // the input has a command
-	outside  bool                           // it requests to leave the sandbox
-	last     atomic.Pointer[shell.Analysis] // every rule of a decision needs it
+	outside  bool                           // the input requests to leave the sandbox
+	last     atomic.Pointer[shell.Analysis] // the latest analysis, since each rule of a decision needs one
 }
 
 // Check implements [permission.Checker].
@@ -279,13 +279,13 @@ func (b *bashCall) Check(p *permission.Policy) (v permission.Verdict) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
-	v.Found.Files = b.where // an approval does not count in another directory
+	v.Found.Files = b.dir // an approval does not count in another directory
 	if b.confined && p != nil {
 		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
 		v.Found.Except = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
 		v.Found.Keep = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
 	}
-	v.Confined = b.confined && (profile != permission.ProfileRead || b.reads)
+	v.Confined = b.confined && (profile != permission.ProfileRead || b.confinesRead)
 	return v
 }
 
@@ -302,7 +302,7 @@ func leave(v permission.Verdict) permission.Verdict {
 const outsideField = "outside_sandbox"
 
 func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) permission.Verdict {
-	if dangers := a.Dangers(*at, b.guard()); len(dangers) > 0 {
+	if dangers := a.Dangers(*at, b.protected()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
 	if rule := mayRead(p, a, at); rule != "" {

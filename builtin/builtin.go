@@ -52,7 +52,7 @@ import (
 // Config configures the tools.
 type Config struct {
 	// Dirs are the working directories. Commands run in the first, and relative paths are relative to it. Empty means
-	// the directory of the process. A directory that does not exist is an error only of the calls in it.
+	// the directory of the process. If a directory does not exist, only the calls in it fail.
 	Dirs []string
 
 	// Backend is the machine the tools work on; nil is a [Local] of Dirs.
@@ -90,7 +90,7 @@ type Config struct {
 	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
 	PDF PDFReader
 
-	links *links // symbolic links that this call has read; may be nil
+	links *links // caches the symbolic links that one call has read; may be nil
 }
 
 // New returns all tools of this package.
@@ -131,7 +131,7 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// place returns the directories that paths are relative to under p, which may be nil.
+// place returns what paths are resolved with under the policy p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // "" means unknown
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
@@ -188,7 +188,7 @@ func (c *Config) workingDirs(at *pathrule.Place, p *permission.Policy) []string 
 	}
 	out := slices.Clone(p.Dirs)
 	for i, d := range p.Dirs {
-		// Keep a directory that cannot be resolved: an empty list would mean those of the Config.
+		// Keep a directory that cannot be resolved: an empty list would mean the directories of the Config.
 		if abs := at.Abs(d); abs != "" {
 			out[i] = abs
 		}
@@ -201,6 +201,6 @@ type linkReader interface {
 	Readlink(path string) (string, error)
 }
 
-func (c *Config) guard() pathrule.Protected {
+func (c *Config) protected() pathrule.Protected {
 	return pathrule.Protected{Files: c.ProtectedFiles, Dirs: c.ProtectedDirs}
 }

@@ -29,11 +29,11 @@ type change struct {
 	old, new []byte
 	exists   bool
 	count    int    // replacements
-	done     string // the text for the model
+	answer   string // the text for the model
 }
 
-// current reads the file to change, and checks that the session has read its current content.
-func (c *Config) current(ctx context.Context, file permission.File, name string) (data []byte, exists bool, err error) {
+// readCurrent reads the file to change, and checks that the session has read its current content.
+func (c *Config) readCurrent(ctx context.Context, file permission.File, name string) (data []byte, exists bool, err error) {
 	f, info, err := c.openFile(ctx, file, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
@@ -58,9 +58,9 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	return data, true, nil
 }
 
-// preview implements [tool.Previewer] for a tool that changes files as plan says, with a unified diff. It drops
-// an error of plan without a state, since the error could reveal the content of a file that the model may not
-// have read.
+// preview implements [tool.Previewer] for a tool that changes files as plan says, with a unified diff.
+// Without a [toolstate.State] it drops the error of plan, which could reveal the content of a file that the model
+// has not read.
 func preview(ctx context.Context, plan func() (*change, error)) (string, error) {
 	ch, err := plan()
 	switch {
@@ -95,7 +95,7 @@ func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.S
 			return
 		}
 		diff := ch.diff()
-		answer := tool.Text(ch.done)
+		answer := tool.Text(ch.answer)
 		answer.Meta = map[string]json.RawMessage{
 			"diff": encode(diff), "file_path": encode(ch.path), "occurrences": encode(ch.count)}
 		if yield(answer, nil) && diff != "" {
@@ -116,13 +116,13 @@ func (ch *change) diff() string {
 	}
 	name := ch.path
 	if strings.ContainsAny(name, "\r\n") {
-		name = strconv.Quote(name) // it could imitate the lines of a change
+		name = strconv.Quote(name) // with a line break it could imitate lines of the diff
 	}
 	oldName := "/dev/null"
 	if ch.exists {
 		oldName = "a" + name
 	}
 	text := diff.Diff(oldName, ch.old, "b"+name, ch.new)
-	_, text, _ = bytes.Cut(text, []byte("\n")) // "diff a b"
+	_, text, _ = bytes.Cut(text, []byte("\n")) // drop the line "diff a b"
 	return string(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }

@@ -19,7 +19,7 @@ type clip struct {
 	end     []byte // the last part of what follows the head
 	inHead  int    // characters in the head
 	after   int    // characters after the head
-	cut     []byte // an incomplete rune or line end at the end of the last write
+	partial []byte // an incomplete rune or line end at the end of the last write
 	binary  int    // bytes of binary data
 	unnoted int    // bytes of binary data that no note counts yet
 }
@@ -32,16 +32,16 @@ func newClip(head, tail int) *clip {
 func (c *clip) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	data := append(c.cut, p...)
+	data := append(c.partial, p...)
 	if isBinary(data) {
-		c.cut = nil
+		c.partial = nil
 		c.binary += len(data)
 		c.unnoted += len(data)
 		return len(p), nil
 	}
 	c.noteBinary()
 	n := completeLen(data)
-	c.cut = append([]byte(nil), data[n:]...)
+	c.partial = append([]byte(nil), data[n:]...)
 	c.add(cleanText(data[:n]))
 	return len(p), nil
 }
@@ -54,8 +54,8 @@ func (c *clip) noteBinary() {
 	}
 }
 
-// isBinary reports whether data is not text in UTF-8 or a similar encoding: a tenth of it, and more than a few bytes,
-// are control characters or invalid. A list separated by zero bytes is text.
+// isBinary reports whether more than a tenth of data, and more than a few bytes, are control characters or invalid.
+// The tenth allows text in an encoding similar to UTF-8, and lists separated by zero bytes.
 func isBinary(data []byte) bool {
 	bad := 0
 	for i := 0; i < len(data); {
@@ -72,12 +72,10 @@ func isBinary(data []byte) bool {
 }
 
 func (c *clip) add(text string) {
-	room := c.head - c.inHead
 	i := 0
-	for ; room > 0 && i < len(text); room-- {
+	for ; c.inHead < c.head && i < len(text); c.inHead++ {
 		_, size := utf8.DecodeRuneInString(text[i:])
 		i += size
-		c.inHead++
 	}
 	if i > 0 {
 		c.pending += text[:i]
@@ -107,8 +105,8 @@ func (c *clip) take() string {
 func (c *clip) rest() (tail string, omitted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(cleanText(c.cut))
-	c.cut = nil
+	c.add(cleanText(c.partial))
+	c.partial = nil
 	c.noteBinary()
 	start := len(c.end)
 	for n := 0; start > 0 && n < c.tail; n++ {

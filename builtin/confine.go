@@ -28,7 +28,7 @@ func (l *Local) Confines(p permission.Profile) error {
 	return sandbox.Check().Confines()
 }
 
-// specFor returns how the command is confined, and whether it is.
+// specFor returns the sandbox for the command; confined is false if the command runs without one.
 func (l *Local) specFor(ctx context.Context, c Command) (s sandbox.Spec, confined bool, err error) {
 	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false, nil
@@ -63,13 +63,13 @@ func (l *Local) spec(ctx context.Context, p permission.Profile) (sandbox.Spec, e
 			s.Write = append(s.Write, mainRepository(dir)...)
 		}
 	}
-	kept, secret, err := l.found.under(ctx, s.Write)
+	protected, secret, err := l.inDirs.under(ctx, s.Write)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
 	commands, _ := commandDirs(s.Write)
-	s.Protect = slices.Concat(kept, commands, s.Protect)
-	hide := slices.Concat(secret, l.near.neighbours(s.Write), homeSecrets(), s.Hide)
+	s.Protect = slices.Concat(protected, commands, s.Protect)
+	hide := slices.Concat(secret, l.nearby.neighbours(s.Write), homeSecrets(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
@@ -82,13 +82,13 @@ func (l *Local) spec(ctx context.Context, p permission.Profile) (sandbox.Spec, e
 	return s, nil
 }
 
-// reveals reports whether the path, or a directory that it is in, is one of Reveal.
+// reveals reports whether the path is, or is below, one of Reveal.
 func (l *Local) reveals(name string) bool {
-	return slices.ContainsFunc(l.Reveal, func(shown string) bool {
-		if real, err := filepath.EvalSymlinks(shown); err == nil && within(real, name) {
+	return slices.ContainsFunc(l.Reveal, func(revealed string) bool {
+		if real, err := filepath.EvalSymlinks(revealed); err == nil && within(real, name) {
 			return true
 		}
-		return within(shown, name)
+		return within(revealed, name)
 	})
 }
 
@@ -99,7 +99,7 @@ func within(dir, name string) bool {
 }
 
 // homeSecrets returns the current paths of credentials in the known home directories. It is called for each
-// command, since a login may add some.
+// command, since a login may add credentials.
 func homeSecrets() []string {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -141,9 +141,9 @@ func caches() []string {
 // A finder finds protected and secret files in working directories. It caches the content of a directory until
 // the directory changes. The zero finder is ready for use; it is safe for concurrent use.
 type finder struct {
-	mu   sync.Mutex
-	seen map[string]*listing
-	left int // directories that the current search may still look at
+	mu       sync.Mutex
+	seen     map[string]*listing
+	dirsLeft int // directories that the current search may still look at
 }
 
 // maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
@@ -154,12 +154,12 @@ var maxSearch = 20 * time.Second
 
 // A listing is the content of a directory.
 type listing struct {
-	changed time.Time // last change of the directory, by a clock that programs cannot set
-	read    time.Time // when it was read
-	dirs    []string  // names of directories to search
-	kept    []string  // names of protected entries
-	secret  []string  // names of entries with credentials
-	closed  bool      // the directory cannot be listed
+	changed   time.Time // last change of the directory, by a clock that programs cannot set
+	read      time.Time // when it was read
+	dirs      []string  // names of directories to search
+	protected []string  // names of protected entries
+	secret    []string  // names of entries with credentials
+	closed    bool      // the directory cannot be listed
 }
 
 // settled is how old a directory's last change must be for a listing to be reused: a change soon after could
@@ -167,9 +167,9 @@ type listing struct {
 const settled = 100 * time.Millisecond
 
 // under returns the absolute paths of protected and secret files below dirs. It does not search in
-// node_modules, nor in a directory that is protected or secret as a whole. If the search is stopped the next one
-// continues it, as it reads only the directories that are not in seen.
-func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []string, err error) {
+// node_modules, nor in a directory that is protected or secret as a whole. If a search is stopped, the next one
+// continues it, since the listings in seen are not read again.
+func (f *finder) under(ctx context.Context, dirs []string) (protected, secret []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, maxSearch, fmt.Errorf("took more than %s; try again, or use a smaller working directory", maxSearch))
@@ -177,7 +177,7 @@ func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []strin
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left = maxDirs
+	f.dirsLeft = maxDirs
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
@@ -186,8 +186,8 @@ func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []strin
 		if real == "/" {
 			return nil, nil, errors.New("a command cannot be confined to the working directory /, the whole machine; use a smaller one")
 		}
-		f.walk(ctx, real, "", &kept, &secret)
-		if f.left < 0 {
+		f.walk(ctx, real, "", &protected, &secret)
+		if f.dirsLeft < 0 {
 			clear(f.seen)
 			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
 		}
@@ -195,13 +195,13 @@ func (f *finder) under(ctx context.Context, dirs []string) (kept, secret []strin
 			return nil, nil, fmt.Errorf("the search of %s for protected and secret files, before each command: %w", dir, context.Cause(ctx))
 		}
 		for _, name := range pathrule.ProtectedNames() {
-			// Missing ones are listed too, so that their creation is noticed afterwards.
-			kept = append(kept, filepath.Join(real, name))
+			// Include missing paths: sandbox.Result.Made then reports those that the command creates.
+			protected = append(protected, filepath.Join(real, name))
 		}
 	}
-	slices.Sort(kept)
-	kept = slices.DeleteFunc(slices.Compact(kept), func(name string) bool { return slices.Contains(secret, name) })
-	return kept, secret, nil
+	slices.Sort(protected)
+	protected = slices.DeleteFunc(slices.Compact(protected), func(name string) bool { return slices.Contains(secret, name) })
+	return protected, secret, nil
 }
 
 // neighbours returns secret files of other projects: those directly in the parents of dirs, and directly in the
@@ -217,7 +217,7 @@ func (f *finder) neighbours(dirs []string) []string {
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left = maxNeighbours
+	f.dirsLeft = maxNeighbours
 	var out []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
@@ -246,7 +246,7 @@ func (f *finder) neighbours(dirs []string) []string {
 }
 
 // walk adds the protected and secret files in the directory rel of root, and below it.
-func (f *finder) walk(ctx context.Context, root, rel string, kept, secret *[]string) {
+func (f *finder) walk(ctx context.Context, root, rel string, protected, secret *[]string) {
 	dir := filepath.Join(root, rel)
 	l := f.list(ctx, dir, rel)
 	if l == nil {
@@ -256,21 +256,21 @@ func (f *finder) walk(ctx context.Context, root, rel string, kept, secret *[]str
 		*secret = append(*secret, dir)
 		return
 	}
-	for _, name := range l.kept {
-		*kept = append(*kept, filepath.Join(dir, name))
+	for _, name := range l.protected {
+		*protected = append(*protected, filepath.Join(dir, name))
 	}
 	for _, name := range l.secret {
 		*secret = append(*secret, filepath.Join(dir, name))
 	}
 	for _, name := range l.dirs {
-		f.walk(ctx, root, path.Join(rel, name), kept, secret)
+		f.walk(ctx, root, path.Join(rel, name), protected, secret)
 	}
 }
 
 // list returns the content of a directory, or nil if dir is not a directory, the search has reached its limit, or ctx
 // has ended and the content is not known.
 func (f *finder) list(ctx context.Context, dir, rel string) *listing {
-	if f.left--; f.left < 0 {
+	if f.dirsLeft--; f.dirsLeft < 0 {
 		return nil
 	}
 	info, err := os.Lstat(dir)
@@ -291,8 +291,8 @@ func (f *finder) list(ctx context.Context, dir, rel string) *listing {
 	for _, e := range entries {
 		l.add(e, rel)
 	}
-	if hasRepository(entries) { // bare, or separate from its working tree
-		l.kept = append(l.kept, pathrule.ControlPaths[".git"]...)
+	if hasRepository(entries) { // dir is a bare repository, or one separate from its working tree
+		l.protected = append(l.protected, pathrule.ControlPaths[".git"]...)
 	}
 	f.seen[dir] = l
 	return l
@@ -301,25 +301,25 @@ func (f *finder) list(ctx context.Context, dir, rel string) *listing {
 func (l *listing) add(e fs.DirEntry, rel string) {
 	name := e.Name()
 	at := path.Join(rel, name)
-	inside := pathrule.ControlPaths[name]
+	control := pathrule.ControlPaths[name]
 	switch {
 	case inGitModules(rel) && e.IsDir() && name != "modules":
 		// This is the repository of a submodule, a working tree, or a directory above one.
 		for _, k := range pathrule.ControlPaths[".git"] {
-			l.kept = append(l.kept, path.Join(name, k))
+			l.protected = append(l.protected, path.Join(name, k))
 		}
 		l.dirs = append(l.dirs, name)
-	case inside != nil && e.IsDir():
-		for _, k := range inside {
-			l.kept = append(l.kept, path.Join(name, k))
+	case control != nil && e.IsDir():
+		for _, k := range control {
+			l.protected = append(l.protected, path.Join(name, k))
 		}
 		l.dirs = append(l.dirs, path.Join(name, "modules"), path.Join(name, "worktrees"))
-	case inside != nil: // the file that points to the repository
-		l.kept = append(l.kept, name)
+	case control != nil: // the file that points to the repository
+		l.protected = append(l.protected, name)
 	case pathrule.HoldsCredentials(at):
 		l.secret = append(l.secret, name)
 	case (pathrule.Protected{}).ReadOnly(at):
-		l.kept = append(l.kept, name)
+		l.protected = append(l.protected, name)
 	case e.IsDir() && name != "node_modules":
 		l.dirs = append(l.dirs, name)
 	}

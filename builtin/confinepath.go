@@ -11,10 +11,10 @@ import (
 )
 
 // commandDirs returns the directories of PATH that are in one of dirs. Programs in them are started by name later,
-// even outside the sandbox. Commands may not write in the kept ones. The filled ones are those in which a package
+// even outside the sandbox. Commands may not write in the protected ones. Open are those in which a package
 // manager installs programs of a project, and those that do not exist yet: a command may add programs there, unless
 // they hide another program; see setShadowsAside.
-func commandDirs(dirs []string) (kept, filled []string) {
+func commandDirs(dirs []string) (protected, open []string) {
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(name) {
 			continue
@@ -26,20 +26,20 @@ func commandDirs(dirs []string) (kept, filled []string) {
 			top, err := filepath.EvalSymlinks(dir)
 			switch {
 			case err != nil || !within(top, real) || top == real:
-			case missing || isFilled(real):
-				filled = append(filled, real)
+			case missing || isInstallDir(real):
+				open = append(open, real)
 			default:
-				kept = append(kept, real)
+				protected = append(protected, real)
 			}
 		}
 	}
-	slices.Sort(kept)
-	slices.Sort(filled)
-	return slices.Compact(kept), slices.Compact(filled)
+	slices.Sort(protected)
+	slices.Sort(open)
+	return slices.Compact(protected), slices.Compact(open)
 }
 
-// isFilled reports whether the directory is one in which a package manager installs programs of a project.
-func isFilled(dir string) bool {
+// isInstallDir reports whether a package manager installs programs of a project in the directory.
+func isInstallDir(dir string) bool {
 	if strings.HasSuffix(dir, "/node_modules/.bin") {
 		return true
 	}
@@ -62,8 +62,7 @@ func programsIn(dirs []string) map[string][]string {
 
 // setShadowsAside renames files that a command has added to the directories, if they have the name of a program in
 // another directory of PATH: a later start of that program, such as an MCP server, would run them instead. before
-// has the names in each directory before the command. It returns the renamed files. All processes of the command
-// must have ended.
+// has the names in each directory before the command. All processes of the command must have ended.
 func setShadowsAside(before map[string][]string, writable []string) (aside []string) {
 	inWritable := func(name string) bool {
 		return slices.ContainsFunc(writable, func(dir string) bool {
@@ -74,7 +73,7 @@ func setShadowsAside(before map[string][]string, writable []string) (aside []str
 	for dir, names := range before {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil || !inWritable(real) {
-			continue // it does not exist, or links to a file that the command could not write
+			continue // it does not exist, or links to a directory in which the command could not write
 		}
 		for _, e := range entriesOf(real) {
 			if slices.Contains(names, e.Name()) || e.IsDir() || !hidesProgram(e.Name(), inWritable) {
@@ -89,7 +88,7 @@ func setShadowsAside(before map[string][]string, writable []string) (aside []str
 	return aside
 }
 
-// entriesOf lists a directory. One that cannot be listed may still have programs.
+// entriesOf lists a directory, and first makes it listable if the command has removed that permission.
 func entriesOf(dir string) []fs.DirEntry {
 	entries, err := os.ReadDir(dir)
 	if err != nil && os.Chmod(dir, 0o755) == nil {

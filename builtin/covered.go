@@ -16,8 +16,8 @@ import (
 func covered(ctx context.Context, globs, dirs []string) ([]string, error) {
 	var out, wild, tops []string
 	for _, g := range globs {
-		name, whole := pathrule.Fixed(g)
-		if name != "" && (whole || pathrule.TreeCoveredBy([]string{g}, name)) {
+		name, noWildcard := pathrule.Fixed(g)
+		if name != "" && (noWildcard || pathrule.TreeCoveredBy([]string{g}, name)) {
 			out = append(out, name)
 			continue
 		}
@@ -29,15 +29,15 @@ func covered(ctx context.Context, globs, dirs []string) ([]string, error) {
 	if len(wild) == 0 {
 		return out, nil
 	}
-	left := maxDirs
+	dirsLeft := maxDirs
 	for _, top := range slices.Concat(dirs, tops) {
 		if real, err := filepath.EvalSymlinks(top); err == nil {
-			out = append(out, coveredBelow(ctx, real, wild, &left)...)
+			out = append(out, coveredBelow(ctx, real, wild, &dirsLeft)...)
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if left < 0 {
+		if dirsLeft < 0 {
 			return nil, fmt.Errorf("%s has more than %d directories, too many to search before each command for what the deny rule for %s covers; use a rule for a smaller directory", top, maxDirs, wild[0])
 		}
 	}
@@ -45,14 +45,14 @@ func covered(ctx context.Context, globs, dirs []string) ([]string, error) {
 }
 
 // coveredBelow returns what the globs cover below the directory top, whose links are resolved. A directory that
-// cannot be listed is covered as a whole. It lists at most left directories, and subtracts their number from left.
-func coveredBelow(ctx context.Context, top string, globs []string, left *int) (out []string) {
+// cannot be listed is covered as a whole. It stops when dirsLeft, from which it subtracts the directories that it lists, is negative.
+func coveredBelow(ctx context.Context, top string, globs []string, dirsLeft *int) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			*left--
+			*dirsLeft--
 		}
 		switch {
-		case *left < 0 || ctx.Err() != nil:
+		case *dirsLeft < 0 || ctx.Err() != nil:
 			return fs.SkipAll
 		case err != nil:
 			out = append(out, name)

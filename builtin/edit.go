@@ -59,7 +59,7 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 		return nil, errors.New("give either old_string and new_string, or edits, not both")
 	}
 	file, name := e.target(ctx, in.FilePath), e.place(nil).Abs(in.FilePath)
-	old, exists, err := e.current(ctx, file, name)
+	old, exists, err := e.readCurrent(ctx, file, name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -80,7 +80,7 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 		total += n
 	}
 	return &change{file: file, path: name, old: old, new: []byte(text), exists: true, count: total,
-		done: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), name)}, nil
+		answer: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), name)}, nil
 }
 
 func invalidLine(data []byte) int {
@@ -88,10 +88,10 @@ func invalidLine(data []byte) int {
 	return 1 + bytes.Count(valid[:bytes.IndexByte(valid, 0xFF)], []byte("\n"))
 }
 
-// replace returns text after the replacement, and how many were made.
+// replace returns text after the replacement, and how many occurrences it replaced.
 func (r replacement) replace(text string) (string, int, error) {
 	// Old and new have LF line ends, as Read shows them; the file keeps its own line ends.
-	lf, crs := withoutCR(text)
+	lf, crlfs := withLF(text)
 	old, new := strings.ReplaceAll(r.Old, "\r\n", "\n"), strings.ReplaceAll(r.New, "\r\n", "\n")
 	switch {
 	case old == "":
@@ -100,7 +100,7 @@ func (r replacement) replace(text string) (string, int, error) {
 		return "", 0, errors.New("old_string and new_string are the same, so nothing would change; write the new text into new_string")
 	}
 	// In a file with mixed line ends, new lines get the more frequent one.
-	if 2*len(crs) > strings.Count(lf, "\n") {
+	if 2*len(crlfs) > strings.Count(lf, "\n") {
 		new = strings.ReplaceAll(new, "\n", "\r\n")
 	}
 	first := strings.Index(lf, old)
@@ -117,9 +117,9 @@ func (r replacement) replace(text string) (string, int, error) {
 	var b strings.Builder
 	n, last := 0, 0 // replacements, and the end of the latest one in text
 	for at := first; ; n++ {
-		b.WriteString(text[last:inText(crs, at)])
+		b.WriteString(text[last:originalPos(crlfs, at)])
 		b.WriteString(new)
-		last = inText(crs, at+len(old))
+		last = originalPos(crlfs, at+len(old))
 		next := strings.Index(lf[at+len(old):], old)
 		if next < 0 {
 			break
@@ -130,8 +130,8 @@ func (r replacement) replace(text string) (string, int, error) {
 	return b.String(), n + 1, nil
 }
 
-// withoutCR returns text with LF for CRLF, and the positions of those LF.
-func withoutCR(text string) (lf string, crs []int) {
+// withLF returns text with LF for CRLF, and the positions of those LF.
+func withLF(text string) (lf string, crlfs []int) {
 	if !strings.Contains(text, "\r\n") {
 		return text, nil
 	}
@@ -140,17 +140,17 @@ func withoutCR(text string) (lf string, crs []int) {
 		before, after, found := strings.Cut(text, "\r\n")
 		b.WriteString(before)
 		if !found {
-			return b.String(), crs
+			return b.String(), crlfs
 		}
-		crs = append(crs, b.Len())
+		crlfs = append(crlfs, b.Len())
 		b.WriteByte('\n')
 		text = after
 	}
 }
 
-// inText converts position i in the text without CR to a position in the original text. The CR of a line end
-// counts as following i, like the LF.
-func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
+// originalPos converts a position in the text of withLF to one in the original text. The position of the LF of a
+// CRLF becomes that of the CR.
+func originalPos(crlfs []int, i int) int { return i + sort.SearchInts(crlfs, i) }
 
 // maxCounted bounds the counting of occurrences, since each may cost a comparison of the whole text if it is
 // repetitive.
@@ -170,14 +170,14 @@ func countOverlapping(text, sub string) int {
 	}
 }
 
-var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
+var lineNumber = lazy.Regexp(`(?m)^ *\d+\t`)
 
 // maxHint bounds the text that is searched for a hint, in bytes, since the comparison of lines cannot be interrupted.
 const maxHint = 4 << 20
 
 // mismatchHint suggests why old does not occur in text.
 func mismatchHint(text, old string) string {
-	if bare := numbered().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
+	if bare := lineNumber().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"
 	}
 	want := strings.Split(strings.Trim(old, "\n"), "\n")

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// environ returns the environment of a command that was not judged: that of the process without credentials,
-// adapted to judged commands.
+// environ returns the environment of a command that was not judged: that of this process without credentials,
+// pagers, editors and variables that make programs load or run something.
 func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
 
 // minSecret is how many bytes a value of Config.Secrets must have: a shorter one occurs by chance.
@@ -30,7 +30,7 @@ func (c *Config) withoutCredentials(base []string) []string {
 }
 
 // Words, suffixes and parts of the names of credentials, in addition to [pathrule.SecretVariable]. This list is
-// longer, since removing a variable needlessly costs less than asking needlessly.
+// longer, since to remove a variable needlessly costs less than to ask needlessly.
 var (
 	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
 	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}

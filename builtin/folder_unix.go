@@ -33,14 +33,14 @@ func rootFolder(name string) (*folder, string, error) {
 	return f, strings.Trim(name, "/"), err
 }
 
-// openFolder opens the folder name in the folder at, whose path is in. Package os needs the path to find the
-// type of an entry that the kernel lists without one.
-func openFolder(at int, name, in string) (*folder, error) {
-	fd, err := openat(at, name, unix.O_DIRECTORY|searchOnly)
+// openFolder opens the folder name in the open folder parent. Package os needs the path to find the type of an entry
+// that the kernel lists without one.
+func openFolder(parent int, name, parentPath string) (*folder, error) {
+	fd, err := openat(parent, name, unix.O_DIRECTORY|searchOnly)
 	if err != nil {
 		return nil, err
 	}
-	return &folder{os.NewFile(uintptr(fd), strings.TrimSuffix(in, "/")+"/"+strings.TrimPrefix(name, "/"))}, nil
+	return &folder{os.NewFile(uintptr(fd), strings.TrimSuffix(parentPath, "/")+"/"+strings.TrimPrefix(name, "/"))}, nil
 }
 
 func openat(at int, name string, flags int) (fd int, err error) {
@@ -112,7 +112,7 @@ func (f *folder) remove(name string) error     { return unix.Unlinkat(f.fd(), na
 func (f *folder) sync() error {
 	d, err := f.open(".")
 	if err != nil {
-		return nil // it may be writable but not readable
+		return nil // the folder may be writable but not readable
 	}
 	defer d.Close()
 	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems do not support it
@@ -121,7 +121,7 @@ func (f *folder) sync() error {
 	return nil
 }
 
-// keepOwner gives a file the owner of the one it replaces. Errors are ignored, since writing the file matters more.
+// keepOwner gives f the owner of the file that f replaces. Errors are ignored, since writing the file matters more.
 func keepOwner(f *os.File, old entry) {
 	if old.uid != os.Geteuid() {
 		f.Chown(old.uid, old.gid)

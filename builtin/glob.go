@@ -53,7 +53,7 @@ func Glob(c Config) (tool.Tool, error) {
 		p, err := pattern(input)
 		return p.reach(), err == nil
 	}, top: func(input json.RawMessage) string {
-		p, _ := pattern(input) // path has parsed it already
+		p, _ := pattern(input) // an error was returned by path
 		return p.dir
 	}}}
 	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
@@ -71,7 +71,7 @@ func (c *Config) absDir(name string) string {
 type globPattern struct {
 	dir   string
 	globs []string // for doublestar, relative to dir; braces are expanded, since doublestar would try every combination
-	fixed []string // its leading directories without wildcards
+	fixed []string // the leading directories of the pattern, without wildcards
 	depth int      // greatest depth of a match, or -1 for any
 
 	matchesNone bool // nothing can match
@@ -217,7 +217,7 @@ type match struct {
 	time time.Time
 }
 
-// newest keeps the maxMatches files that were changed last, in bounded memory. It sorts only when it has four
+// newest keeps the maxMatches files that were changed last. It sorts them and drops the others only when it has four
 // times as many.
 type newest struct {
 	mu    sync.Mutex

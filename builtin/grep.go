@@ -32,7 +32,7 @@ const (
 	maxOffset        = 100_000 // results that are skipped first
 	maxGrepText      = 1 << 20 // bytes of one result
 	maxColumns       = 500     // bytes of a line in the result
-	maxContext       = 100     // lines around a match
+	maxContext       = 100     // lines before, and after, a match
 	maxAlternatives  = 100     // words that the braces of a glob expand to
 )
 
@@ -117,10 +117,10 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 type grepSearch struct {
 	in        grepIn
 	root      string
-	prefix    string // of the paths below the root
-	names     *gitignore.Rules
-	onlyNamed bool // search only files that names matches
-	types     *gitignore.Rules
+	prefix    string           // of the paths below the root
+	globs     *gitignore.Rules // of the argument glob
+	onlyGlobs bool             // search only files that globs matches
+	types     *gitignore.Rules // of the argument type
 	matcher   *grep.Matcher
 	searchers []*grep.Searcher // by worker
 	hits      hits
@@ -144,8 +144,8 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 		}
 		o.Before, o.After = min(o.Before, maxContext), min(o.After, maxContext)
 	}
-	without := func(set *bool) bool { return set != nil && !*set }
-	o.NoNumbers = in.OutputMode != "content" || without(in.Numbers) || without(in.DashN)
+	isFalse := func(arg *bool) bool { return arg != nil && !*arg }
+	o.NoNumbers = in.OutputMode != "content" || isFalse(in.Numbers) || isFalse(in.DashN)
 	var err error
 	if s.matcher, err = grep.Compile(in.Pattern, o); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 				return nil, badGlob("glob", in.Glob)
 			}
 		}
-		s.onlyNamed = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
-		s.names = gitignore.Parse([]byte(strings.Join(tokens, "\n")))
+		s.onlyGlobs = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
+		s.globs = gitignore.Parse([]byte(strings.Join(tokens, "\n")))
 	}
 	limit := defaultHeadLimit
 	if in.HeadLimit != nil {
@@ -189,7 +189,7 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 // fileType returns the patterns of a type, or nil.
 func fileType(name string) []string {
 	for line := range strings.Lines(typesText) {
-		if f := strings.Fields(line); f[0] == name && name != "#" {
+		if f := strings.Fields(line); f[0] == name && name != "#" { // a comment begins with #
 			return f[1:]
 		}
 	}
@@ -266,20 +266,20 @@ func (s *grepSearch) enters(full, name string) bool {
 	if slices.Contains(vcsDirs, name) || s.hits.notNeeded(full) {
 		return false
 	}
-	named, decided := s.names.Match(full[len(s.prefix):], true)
+	named, decided := s.globs.Match(full[len(s.prefix):], true)
 	return named || !decided
 }
 
 // forced reports whether the model named the file, which overrides ignore files.
 func (s *grepSearch) forced(full string) bool {
-	named, _ := s.names.Match(full[len(s.prefix):], false)
+	named, _ := s.globs.Match(full[len(s.prefix):], false)
 	return named
 }
 
 // wants reports whether the model requested files of this name.
 func (s *grepSearch) wants(full string) bool {
 	rel := full[len(s.prefix):]
-	if named, decided := s.names.Match(rel, false); decided && !named || !decided && s.onlyNamed {
+	if named, decided := s.globs.Match(rel, false); decided && !named || !decided && s.onlyGlobs {
 		return false
 	}
 	if s.types == nil {

@@ -16,10 +16,10 @@ type hits struct {
 	offset, limit int
 	separate      bool // put separators between groups of lines
 
-	last  atomic.Pointer[string] // results up to this file are enough; nil while more are needed
-	mu    sync.Mutex
-	files []fileHits // sorted by path
-	lines int        // of all files
+	lastNeeded atomic.Pointer[string] // path of the last file whose results are needed; nil while any file may be needed
+	mu         sync.Mutex
+	files      []fileHits // sorted by path
+	lines      int        // of all files
 }
 
 type fileHits struct {
@@ -33,7 +33,7 @@ func (h *hits) wanted() int { return h.offset + h.limit + 1 }
 // notNeeded reports whether path is sorted after all results that are needed. All workers call it before they open a
 // file, so it takes no lock: an outdated answer only costs a needless search.
 func (h *hits) notNeeded(path string) bool {
-	last := h.last.Load()
+	last := h.lastNeeded.Load()
 	return last != nil && path > *last
 }
 
@@ -45,16 +45,15 @@ func (h *hits) add(path string, lines []string) {
 	h.lines += len(lines)
 	for {
 		end := len(h.files) - 1
-		if rest := h.lines - len(h.files[end].lines); rest < h.wanted() {
+		linesBefore := h.lines - len(h.files[end].lines)
+		if linesBefore < h.wanted() {
 			break
-		} else {
-			h.lines = rest
-			h.files = slices.Delete(h.files, end, end+1)
 		}
+		h.lines, h.files = linesBefore, slices.Delete(h.files, end, end+1)
 	}
 	if h.lines >= h.wanted() {
 		last := h.files[len(h.files)-1].path
-		h.last.Store(&last)
+		h.lastNeeded.Store(&last)
 	}
 }
 

@@ -41,7 +41,7 @@ type judge struct {
 	tool   string
 	access access
 	path   func(input json.RawMessage) (string, bool) // the file of the call, or the directory that it searches
-	top    func(input json.RawMessage) string         // the directory that it opens; nil if that is path
+	top    func(input json.RawMessage) string         // the directory that the call opens; nil if path returns it
 }
 
 type access int
@@ -128,7 +128,7 @@ func (j *fileCall) Check(p *permission.Policy) permission.Verdict {
 func (j *fileCall) verdict(p *permission.Policy, at pathrule.Place, path string) permission.Verdict {
 	inside := permission.Verdict{Behavior: permission.Allow, Reason: path + " is inside a working directory"}
 	if j.access == writesFile {
-		if why := j.guard().Hit(at, path); why != "" {
+		if why := j.protected().Hit(at, path); why != "" {
 			return safetyAsk(why)
 		}
 		if editsAllowed(p) && at.Inside(path) {

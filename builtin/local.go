@@ -48,11 +48,11 @@ type Local struct {
 	// them, although they are in Sandbox.Hide or are well known to hold credentials.
 	Reveal []string
 
-	found finder // protected and secret files in Dirs
-	near  finder // secret files next to Dirs
+	inDirs finder // finds protected and secret files in Dirs
+	nearby finder // finds secret files next to Dirs
 }
 
-// Identify returns the file at path, which must be absolute and without symbolic links.
+// Identify returns the file at the path name, which must be absolute and without symbolic links.
 func (l *Local) Identify(name string) permission.File {
 	f := permission.File{Path: name}
 	for at := name; ; at = path.Dir(at) {
@@ -285,7 +285,7 @@ func (l *Local) write(file permission.File, data []byte) error {
 	// A file that was not judged has no identity to compare, so missing directories may be made.
 	create := file.New || file.Inode == 0
 	d, name, judged, err := l.enter(&file, create)
-	if errors.Is(err, fs.ErrNotExist) { // its directory existed when it was judged, or could have been made
+	if errors.Is(err, fs.ErrNotExist) { // the directory existed when the file was judged, or was to be made
 		return ErrMoved
 	}
 	if err != nil {
@@ -350,7 +350,7 @@ func writeTemp(d *folder, tmp string, data []byte, old *entry) error {
 	defer f.Close()
 	if old != nil {
 		keepOwner(f, *old)
-		if err := f.Chmod(mode); err != nil { // the umask removed bits
+		if err := f.Chmod(mode); err != nil { // since the umask may have removed bits
 			return err
 		}
 	}

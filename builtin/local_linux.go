@@ -33,7 +33,7 @@ func killMarked(mark string) {
 	killAll(mark, func(string) bool { return true })
 }
 
-// killHolders ends the marked processes that have the pipe open: SIGTERM, termGrace, SIGKILL.
+// killHolders ends the marked processes that have the pipe open: with SIGTERM, and after termGrace with SIGKILL.
 func killHolders(mark string, pipe *os.File) {
 	info, err := pipe.Stat()
 	if err != nil {
@@ -46,36 +46,36 @@ func killHolders(mark string, pipe *os.File) {
 			return err == nil && os.SameFile(info, other)
 		})
 	}
-	sig, empty := syscall.SIGTERM, 0
-	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && empty < 3; time.Sleep(2 * time.Millisecond) {
-		if empty++; killOnce(mark, sig, holds) {
-			sig, empty = 0, 0 // from now on only check whether they exist
+	sig, misses := syscall.SIGTERM, 0
+	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && misses < 3; time.Sleep(2 * time.Millisecond) {
+		if misses++; killOnce(mark, sig, holds) {
+			sig, misses = 0, 0 // from now on only check whether they exist
 		}
 	}
 	killAll(mark, holds)
 }
 
-// killAll kills the marked processes whose directory in /proc which accepts. A process has no environment for a
-// moment while it calls exec, so killAll repeats until it has found none several times.
-func killAll(mark string, which func(proc string) bool) {
-	for looks, empty := 0, 0; looks < 20 && empty < 3; looks++ {
-		if looks > 0 {
+// killAll kills the marked processes whose directory in /proc selects accepts. A process has no environment for a
+// moment while it calls exec, so killAll ends only when several searches in a row have found none.
+func killAll(mark string, selects func(proc string) bool) {
+	for searches, misses := 0, 0; searches < 20 && misses < 3; searches++ {
+		if searches > 0 {
 			time.Sleep(2 * time.Millisecond)
 		}
-		if empty++; killOnce(mark, syscall.SIGKILL, which) {
-			empty = 0
+		if misses++; killOnce(mark, syscall.SIGKILL, selects) {
+			misses = 0
 		}
 	}
 }
 
 // killOnce reports whether it sent the signal to a process.
-func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (found bool) {
+func killOnce(mark string, sig syscall.Signal, selects func(proc string) bool) (found bool) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range environs {
 		env, err := os.ReadFile(name)
 		proc := filepath.Dir(name)
-		if err != nil || !bytes.Contains(env, []byte(mark)) || !which(proc) {
-			continue // it is another user's, has ended, or is not selected
+		if err != nil || !bytes.Contains(env, []byte(mark)) || !selects(proc) {
+			continue // the process is another user's, has ended, or is not selected
 		}
 		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
 			found = syscall.Kill(pid, sig) == nil || found

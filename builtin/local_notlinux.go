@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// searchOnly opens a directory for access to its entries. No such flag is used on this system, so the directory
-// must be listable.
+// searchOnly opens a directory for access to its entries. On this system that needs the right to list it.
 const searchOnly = 0
 
-// lastChange is only needed where commands are confined.
+// lastChange is needed only on Linux, where commands are confined.
 func lastChange(info os.FileInfo) time.Time { return info.ModTime() }
 
 func newMark() string { return "KITBAG_CALL=1" }

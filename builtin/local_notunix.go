@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Run implements [Backend]. Without process groups only the program itself is ended.
+// Run implements [Backend]. Without process groups it ends only the program itself, not its children.
 func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir

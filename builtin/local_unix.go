@@ -55,8 +55,8 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	tail := &tail{to: out}
 	if confined {
 		if spec.Profile == permission.ProfileWork {
-			_, filled := commandDirs(spec.Write)
-			programs = programsIn(filled)
+			_, open := commandDirs(spec.Write)
+			programs = programsIn(open)
 		}
 		if cleanup, err = spec.Command(cmd); err != nil {
 			w.Close()
@@ -72,18 +72,18 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 		}
 		return Exit{}, err
 	}
-	copied := make(chan bool, 1)
-	go func() { copied <- copyOutput(out, r) }()
+	reachedEOF := make(chan bool, 1)
+	go func() { reachedEOF <- copyOutput(out, r) }()
 	exited := make(chan struct{})
 	go func() { defer close(exited); cmd.Wait() }()
-	exit, err := supervise(ctx, cmd, mark, r, copied, exited, out)
+	exit, err := supervise(ctx, cmd, mark, r, reachedEOF, exited, out)
 	if !confined {
 		return exit, err
 	}
-	result, started := cleanup()
+	result, startErr := cleanup()
 	shadows := setShadowsAside(programs, spec.Write)
-	if started != nil && err == nil {
-		return Exit{}, started
+	if startErr != nil && err == nil {
+		return Exit{}, startErr
 	}
 	exit = confinedExit(spec, exit, result, tail.text)
 	if len(shadows) > 0 {
@@ -136,7 +136,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // supervise waits for the program, or ends it, and empties the pipe. After the program's end its children may
 // still have the pipe open, so reading ends by deadlines and not at the end of the file.
-func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copied <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
+func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, reachedEOF <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
 	var err error
 	select {
 	case <-exited:
@@ -151,8 +151,8 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 		}
 	}
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
-	eof := <-copied
-	left := !eof && err == nil
+	eof := <-reachedEOF
+	leftBehind := !eof && err == nil
 	// A process that was left behind has the pipe open. End only such processes, and the rest of the group only if
 	// that is not enough.
 	for _, end := range []func(){
@@ -168,18 +168,18 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 		eof = copyOutput(out, r)
 	}
 	exit := exitOf(cmd.ProcessState)
-	exit.LeftBehind = left
+	exit.LeftBehind = leftBehind
 	return exit, err
 }
 
-// copyOutput copies r to w until the end, or until a read deadline has passed and the pipe is silent, or still
-// not empty after a second. It reports whether it reached the end.
+// copyOutput copies r to w until the end. After a read deadline it stops when the pipe is silent, and at the latest
+// after a second. It reports whether it reached the end.
 func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	if w == nil {
 		w = io.Discard
 	}
 	buf := make([]byte, 64<<10)
-	var last time.Time // when to stop even if more can be read
+	var stop time.Time // when to stop even if more can be read
 	silent := false
 	for {
 		n, err := r.Read(buf)
@@ -195,10 +195,10 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 		}
 		// After the deadline the pipe may still have data: read again.
 		now := time.Now()
-		if last.IsZero() {
-			last = now.Add(time.Second)
+		if stop.IsZero() {
+			stop = now.Add(time.Second)
 		}
-		if silent || now.After(last) {
+		if silent || now.After(stop) {
 			return false
 		}
 		silent = true
@@ -206,7 +206,7 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 }
 
-// endGroup ends the processes of a group: SIGTERM, termGrace, SIGKILL. The id cannot be reused while the group
+// endGroup ends the processes of a group: with SIGTERM, and after termGrace with SIGKILL. The id cannot be reused while the group
 // has a member, and hardly within milliseconds after that.
 func endGroup(pgid int) {
 	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {

@@ -16,33 +16,33 @@ import (
 // https://nbformat.readthedocs.io/en/latest/format_description.html
 type notebook struct {
 	Cells []struct {
-		ID      string   `json:"id"`
-		Type    string   `json:"cell_type"`
-		Source  lines    `json:"source"`
-		Count   *int     `json:"execution_count"`
-		Outputs []output `json:"outputs"`
+		ID      string    `json:"id"`
+		Type    string    `json:"cell_type"`
+		Source  multiline `json:"source"`
+		Count   *int      `json:"execution_count"`
+		Outputs []output  `json:"outputs"`
 	} `json:"cells"`
 }
 
 type output struct {
 	Type      string                     `json:"output_type"`
-	Text      lines                      `json:"text"`
+	Text      multiline                  `json:"text"`
 	Data      map[string]json.RawMessage `json:"data"`
 	Ename     string                     `json:"ename"`
 	Evalue    string                     `json:"evalue"`
 	Traceback []string                   `json:"traceback"`
 }
 
-// lines is a text that may be encoded as a list of lines.
-type lines string
+// multiline is a text that may be encoded as a list of lines.
+type multiline string
 
-func (l *lines) UnmarshalJSON(raw []byte) error {
+func (m *multiline) UnmarshalJSON(raw []byte) error {
 	var list []string
 	if json.Unmarshal(raw, &list) == nil {
-		*l = lines(strings.Join(list, ""))
+		*m = multiline(strings.Join(list, ""))
 		return nil
 	}
-	return json.Unmarshal(raw, (*string)(l))
+	return json.Unmarshal(raw, (*string)(m))
 }
 
 // readNotebook returns the cells with their outputs. Pictures are separate blocks, if the model can see them.
@@ -53,7 +53,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	}
 	var nb notebook
 	if err := json.Unmarshal(raw, &nb); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its text has the Go type
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose own text would name a Go type
 			err = fmt.Errorf("%q is a JSON %s", wrong.Field, wrong.Value)
 		}
 		return nil, fmt.Errorf("%s is not a notebook of format 4: %w; look at it with Bash", name, err)
@@ -107,7 +107,7 @@ func (o *output) show(sees func(mediaType string) bool) (text string, pictures [
 		return string(o.Text), nil
 	}
 	for _, mediaType := range []string{"image/png", "image/jpeg"} {
-		var b64 lines
+		var b64 multiline
 		if !sees(mediaType) || json.Unmarshal(o.Data[mediaType], &b64) != nil {
 			continue
 		}
@@ -116,7 +116,7 @@ func (o *output) show(sees func(mediaType string) bool) (text string, pictures [
 			return "", []message.Block{&message.Data{MediaType: mediaType, Bytes: data}}
 		}
 	}
-	var plain lines
+	var plain multiline
 	if json.Unmarshal(o.Data["text/plain"], &plain) != nil {
 		return "", nil
 	}

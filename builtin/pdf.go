@@ -22,7 +22,7 @@ const (
 // A PDFReader reads the text of PDF files. The package github.com/kitbag-go/kitbag/builtin/pdf has one.
 type PDFReader interface {
 	// OpenPDF returns the number of pages of a PDF file, at least one, and a function that returns the text of a
-	// page, counted from 1. OpenPDF must be safe for concurrent use; the function is called by one goroutine. The
+	// page, counted from 1. OpenPDF must be safe for concurrent use; calls of the function do not overlap. The
 	// file is untrusted: the reader limits its memory, and returns when the context is done. The bytes do not change.
 	OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error)
 }
@@ -76,18 +76,18 @@ func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string
 	return b.String(), nil
 }
 
-// errPages means that the pages argument is wrong, and the file is not to blame.
+// errPages begins the errors that are about the pages argument and not about the file.
 var errPages = errors.New("pages")
 
 // pageRange parses the pages argument for a document of total pages.
-func pageRange(s string, total int) (first, last int, err error) {
-	if s = strings.TrimSpace(s); s == "" {
+func pageRange(pages string, total int) (first, last int, err error) {
+	if pages = strings.TrimSpace(pages); pages == "" {
 		if total > pdfWhole {
 			return 0, 0, fmt.Errorf("%w is missing: the file has %d pages; say which to read, such as \"1-%d\", at most %d in a call", errPages, total, pdfWhole, pdfPages)
 		}
 		return 1, total, nil
 	}
-	from, to, ranged := strings.Cut(s, "-")
+	from, to, ranged := strings.Cut(pages, "-")
 	first, err = strconv.Atoi(strings.TrimSpace(from))
 	last = first
 	if err == nil && ranged {
@@ -95,12 +95,12 @@ func pageRange(s string, total int) (first, last int, err error) {
 	}
 	switch {
 	case err != nil:
-		return 0, 0, fmt.Errorf("%w %q is neither a number nor a range; write \"3\" or \"1-5\"", errPages, s)
+		return 0, 0, fmt.Errorf("%w %q is neither a number nor a range; write \"3\" or \"1-5\"", errPages, pages)
 	case first < 1 || last < first || first > total:
-		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, s, count(total, "page"))
+		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, pages, count(total, "page"))
 	}
 	if last = min(last, total); last-first >= pdfPages {
-		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, s, pdfPages)
+		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, pages, pdfPages)
 	}
 	return first, last, nil
 }

@@ -215,7 +215,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 		b.WriteString("[the file is empty]")
 	case b.Len() == 0:
 		fmt.Fprintf(&b, "[%s has %s; line %d does not exist: use a smaller offset]", in.FilePath, count(number-1, "line"), first)
-	case err == nil && (limit == maxLines || number < first+limit):
+	case err == nil && (limit == maxLines || number < first+limit): // cut by a limit of Read, not by in.Limit
 		fmt.Fprintf(&b, "\n\n[there are more lines: continue with offset %d]", number)
 		if in.Limit > maxLines {
 			fmt.Fprintf(&b, "\n[limit %d is too large: one call returns at most %d lines]", in.Limit, maxLines)
@@ -275,12 +275,12 @@ func (l *lineReader) fill() bool {
 func (l *lineReader) next(max int) (line string, cut bool, err error) {
 	l.line = l.line[:0]
 	keep := max*4 + 4 // bytes for max characters and one more
-	some := false
+	inLine := false
 	for {
 		if l.start == l.end {
 			l.start, l.end = 0, 0
 			if !l.fill() {
-				if l.err != io.EOF || !some {
+				if l.err != io.EOF || !inLine {
 					return "", false, l.err
 				}
 				break
@@ -293,7 +293,7 @@ func (l *lineReader) next(max int) (line string, cut bool, err error) {
 				continue
 			}
 		}
-		some = true
+		inLine = true
 		chunk := l.buf[l.start:l.end]
 		n := lineEnd(chunk)
 		l.line = append(l.line, chunk[:min(n, keep-len(l.line))]...)

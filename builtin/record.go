@@ -36,10 +36,9 @@ func contentHash(data []byte) string {
 
 // record records the hash of a file's content that the session has read or written.
 func (c *Config) record(ctx context.Context, file permission.File, hash string) error {
-	real := file.Path
 	return filesRead.Update(ctx, func(list *[]fileRecord) error {
-		*list = slices.DeleteFunc(*list, func(r fileRecord) bool { return r.Path == real })
-		*list = append(*list, fileRecord{Path: real, Hash: hash})
+		*list = slices.DeleteFunc(*list, func(r fileRecord) bool { return r.Path == file.Path })
+		*list = append(*list, fileRecord{Path: file.Path, Hash: hash})
 		if n := len(*list) - maxRecords; n > 0 {
 			*list = slices.Delete(*list, 0, n)
 		}
@@ -76,7 +75,7 @@ func newRecorder(r io.Reader, size int64) *recorder {
 
 func (r *recorder) Read(p []byte) (int, error) { return r.r.Read(p) }
 
-// sum reads the rest and returns the hash of all, or "" if it was not hashed.
+// sum reads the rest and returns the hash of the whole content, or "" if the file is too large to be edited.
 func (r *recorder) sum() (string, error) {
 	if r.h == nil {
 		return "", nil

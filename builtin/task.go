@@ -212,7 +212,7 @@ func TaskUpdate(Config) (tool.Tool, error) {
 	})
 }
 
-// update sets the plain fields that are set in in and returns their names.
+// update sets the fields, except dependencies, for which in has a value, and returns the names of those that changed.
 func (t *Task) update(in taskUpdateIn) (changed []string) {
 	if in.Subject != "" && in.Subject != t.Subject {
 		t.Subject = in.Subject
@@ -237,7 +237,7 @@ func (t *Task) update(in taskUpdateIn) (changed []string) {
 	return changed
 }
 
-// mergeMetadata returns old with the keys of add set, or removed if their value is null. It changes neither.
+// mergeMetadata returns old with the keys of add set, or removed if their value is null. It changes neither map.
 func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	maps.Copy(all, old)
@@ -271,7 +271,7 @@ func (l *taskList) find(id string) (*Task, error) {
 	return nil, fmt.Errorf("task %q does not exist; TaskList shows the ids", id)
 }
 
-// open returns the ids of those tasks that are not completed.
+// open returns those of the ids whose tasks exist and are not completed.
 func (l *taskList) open(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		t, err := l.find(id)
@@ -325,24 +325,17 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 
 // waits reports whether t is o or waits for it, directly or indirectly.
 func (l *taskList) waits(t, o *Task) bool {
-	if t == o {
-		return true
-	}
 	seen := map[string]bool{}
-	var search func(t *Task) bool
-	search = func(t *Task) bool {
-		for _, id := range t.BlockedBy {
-			if id == o.ID {
-				return true
-			}
+	for queue := []*Task{t}; len(queue) > 0; queue = queue[1:] {
+		if queue[0] == o {
+			return true
+		}
+		for _, id := range queue[0].BlockedBy {
 			if next, err := l.find(id); err == nil && !seen[id] {
 				seen[id] = true
-				if search(next) {
-					return true
-				}
+				queue = append(queue, next)
 			}
 		}
-		return false
 	}
-	return search(t)
+	return false
 }

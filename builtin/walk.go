@@ -40,15 +40,15 @@ type walk struct {
 	// file is called for each file. Calls with the same worker do not overlap.
 	file func(worker int, f walkFile)
 
-	root    int                 // the length of the root in the paths below it
+	rootLen int                 // the length of the root in the paths below it
 	leftOut atomic.Int64        // skipped paths that are secret or covered by except
 	unread  atomic.Int64        // directories that could not be read
 	panics  atomic.Pointer[any] // the first panic of a worker
 
-	mu     sync.Mutex
-	more   sync.Cond
-	tasks  []walkTask // last in, first out, so that few directories are open
-	active int        // workers that may still add tasks
+	mu      sync.Mutex
+	changed sync.Cond
+	tasks   []walkTask // last in, first out, so that few directories are open
+	active  int        // workers that may still add tasks
 }
 
 // A walkFile is a regular file found by a walk.
@@ -79,12 +79,12 @@ func workers() int { return min(runtime.GOMAXPROCS(0), maxWalkers) }
 
 // run walks below the open directory top, which it closes.
 func (w *walk) run(ctx context.Context, root string, top fs.File) {
-	w.more.L = &w.mu
+	w.changed.L = &w.mu
 	d := &walkDir{path: strings.TrimSuffix(root, "/"), file: top, backend: w.backend}
 	d.users.Store(1)
-	w.root, w.real = len(d.path), strings.TrimSuffix(w.real, "/")
+	w.rootLen, w.real = len(d.path), strings.TrimSuffix(w.real, "/")
 	if w.obeyIgnore {
-		d.git = w.above(ctx, root)
+		d.git = w.rulesAbove(ctx, root)
 	}
 	w.scan(ctx, d)
 	d.release()
@@ -102,7 +102,7 @@ func (w *walk) work(ctx context.Context, worker int) {
 	for {
 		w.mu.Lock()
 		for len(w.tasks) == 0 && w.active > 0 {
-			w.more.Wait()
+			w.changed.Wait()
 		}
 		if len(w.tasks) == 0 {
 			w.mu.Unlock()
@@ -113,17 +113,17 @@ func (w *walk) work(ctx context.Context, worker int) {
 		w.active++
 		w.mu.Unlock()
 
-		w.do(ctx, worker, t)
+		w.runTask(ctx, worker, t)
 
 		w.mu.Lock()
 		if w.active--; w.active == 0 {
-			w.more.Broadcast()
+			w.changed.Broadcast()
 		}
 		w.mu.Unlock()
 	}
 }
 
-func (w *walk) do(ctx context.Context, worker int, t walkTask) {
+func (w *walk) runTask(ctx context.Context, worker int, t walkTask) {
 	defer t.parent.release()
 	defer func() {
 		if p := recover(); p != nil {
@@ -192,14 +192,14 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	d.users.Add(int32(len(tasks)))
 	w.mu.Lock()
 	w.tasks = append(w.tasks, tasks...)
-	w.more.Broadcast()
+	w.changed.Broadcast()
 	w.mu.Unlock()
 }
 
 // leavesOut reports whether to skip path, and counts skipped paths: a search must not show what would need
 // approval if the call had named it.
 func (w *walk) leavesOut(path string, dir bool) bool {
-	real := w.real + path[w.root:] // links below the root are not followed
+	real := w.real + path[w.rootLen:] // links below the root are not followed
 	covered := pathrule.CoveredBy
 	if dir {
 		covered = pathrule.TreeCoveredBy
@@ -299,9 +299,9 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	return gitignore.Parse(data)
 }
 
-// above returns the rules of the directories above root, up to the top of the repository, and none outside of a
-// repository, as in git. So a search from a subdirectory skips the same files as one from the top.
-func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
+// rulesAbove returns the rules of the directories above root, up to the top of the repository, and nil outside of a
+// repository, as git does. So a search from a subdirectory skips the same files as one from the top.
+func (w *walk) rulesAbove(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {
 		f, err := w.backend.Open(ctx, permission.File{Path: dir})

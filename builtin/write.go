@@ -40,7 +40,7 @@ func Write(c Config) (tool.Tool, error) {
 
 func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	file, name := w.target(ctx, in.FilePath), w.place(nil).Abs(in.FilePath)
-	old, exists, err := w.current(ctx, file, name)
+	old, exists, err := w.readCurrent(ctx, file, name)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 		verb = "Replaced the content of"
 	}
 	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, count: 1,
-		done: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
+		answer: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
 }
 
 // Preview implements [tool.Previewer].
