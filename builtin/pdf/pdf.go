@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	maxMemory = 256 << 20 // bytes of PDFium's memory, which has the file too
+	maxMemory = 256 << 20 // bytes of PDFium's memory, which also holds the file
 	maxChars  = 1 << 20   // characters of a page
 	wasmPage  = 64 << 10
 )
@@ -140,7 +140,7 @@ func (d *document) pageText(n int) (string, error) {
 	return strings.Map(readable, text.Text), nil
 }
 
-const hyphen = '\uFFFE' // in the text of PDFium, at the end of a line
+const hyphen = '\uFFFE' // what PDFium returns for a hyphen at the end of a line
 
 // readable removes carriage returns, and replaces control characters, which could affect a terminal.
 func readable(r rune) rune {

@@ -95,16 +95,16 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 	return p, nil
 }
 
-// A confined is a command between Command and cleanup.
-type confined struct {
+// A confinedCmd is a command between Command and cleanup.
+type confinedCmd struct {
 	cmd    *exec.Cmd
 	files  []*os.File // files that the process inherits; nil after cleanup
 	report *os.File   // the pipe with the process's report
-	before []cover
+	before []cover    // the protected and hidden files before the program ran
 }
 
 // start changes cmd so that it starts this program again, with the plan p.
-func start(cmd *exec.Cmd, p *plan) (*confined, error) {
+func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 	planFile, err := sealed(encode(p))
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
@@ -114,7 +114,7 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 		planFile.Close()
 		return nil, err
 	}
-	c := &confined{cmd: cmd, files: []*os.File{planFile, w}, report: r}
+	c := &confinedCmd{cmd: cmd, files: []*os.File{planFile, w}, report: r}
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
@@ -123,9 +123,8 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	// Package syscall would set the ids in the user namespace from this process, and for that fork it, which takes
-	// milliseconds if its memory is large. Instead the new process sets them itself, so it can share this memory
-	// until it calls exec.
+	// Share the memory of this process until exec, since copying a large one takes milliseconds. Package syscall could
+	// not set the ids in the user namespace then, so the new process does; see mapUser.
 	attr.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	if !p.ReadProfile {
@@ -134,8 +133,8 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	if p.ownNetwork() {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	// These apply only in the new namespaces, and the program gets none. An overlay needs the last ones in the
-	// process that mounted it.
+	// These apply only in the new namespaces, and the program gets none. An overlay needs the last four
+	// in the process that mounted it.
 	attr.AmbientCaps = []uintptr{
 		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
 	}
@@ -164,7 +163,7 @@ func sealed(data []byte) (*os.File, error) {
 	return f, nil
 }
 
-func (c *confined) cleanup() (Result, error) {
+func (c *confinedCmd) cleanup() (Result, error) {
 	if c.files == nil {
 		return Result{}, errors.New("sandbox: cleanup was called twice")
 	}
@@ -174,11 +173,11 @@ func (c *confined) cleanup() (Result, error) {
 	}
 	res := Result{Signal: syscall.Signal(r.Signal), Left: r.Left}
 	for _, was := range c.before {
-		switch now := identify(was.name, was.links); {
+		switch now := identify(was.name, was.statFlags); {
 		case now == (identity{}) || now == was.identity:
 		case was.identity != (identity{}):
 			res.Replaced = append(res.Replaced, was.name)
-		case was.kept:
+		case was.protected:
 			res.Made = append(res.Made, was.name)
 		}
 	}
@@ -186,7 +185,7 @@ func (c *confined) cleanup() (Result, error) {
 }
 
 // end kills the process, closes its files, and returns its report.
-func (c *confined) end() (report, error) {
+func (c *confinedCmd) end() (report, error) {
 	for _, f := range c.files {
 		f.Close()
 	}

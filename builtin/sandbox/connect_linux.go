@@ -24,8 +24,8 @@ import (
 // (SECCOMP_RET_USER_NOTIF), and this process connects the program's socket itself. It does not let the call
 // continue after a check, because another thread could change the address in between.
 
-// A question is struct seccomp_notif, an answer struct seccomp_notif_resp.
-type question struct {
+// A notification is struct seccomp_notif, a response struct seccomp_notif_resp.
+type notification struct {
 	ID    uint64
 	Pid   uint32
 	Flags uint32
@@ -35,7 +35,7 @@ type question struct {
 	Args  [6]uint64
 }
 
-type answer struct {
+type response struct {
 	ID    uint64
 	Value int64
 	Error int32
@@ -49,15 +49,15 @@ type connector struct {
 	private  []uint32 // devices of file systems that only the program sees
 }
 
-// answer answers one question. Other questions wait for it.
-func (c *connector) answer() {
-	q := new(question)
-	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(q)) != 0 {
-		return // the thread that asked has ended
+// respond receives one notification, and responds to it in another goroutine.
+func (c *connector) respond() {
+	n := new(notification)
+	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n)) != 0 {
+		return // the calling thread has ended
 	}
 	go func() {
-		a := answer{ID: q.ID, Error: -int32(c.connect(q))}
-		ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
+		r := response{ID: n.ID, Error: -int32(c.connect(n))}
+		ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
 	}()
 	runtime.Gosched()
 }
@@ -68,26 +68,26 @@ func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
 }
 
 // connect does the work of the system call, unless the target is a Unix socket of another program.
-func (c *connector) connect(q *question) syscall.Errno {
-	size := int32(q.Args[2])
+func (c *connector) connect(notif *notification) syscall.Errno {
+	size := int32(notif.Args[2])
 	if size < 0 || int(size) > unix.SizeofSockaddrAny {
 		return unix.EINVAL
 	}
 	addr := make([]byte, size)
 	if size > 0 {
 		local := []unix.Iovec{{Base: &addr[0], Len: uint64(size)}}
-		remote := []unix.RemoteIovec{{Base: uintptr(q.Args[1]), Len: int(size)}}
-		if n, err := unix.ProcessVMReadv(int(q.Pid), local, remote, 0); err != nil || n != int(size) {
+		remote := []unix.RemoteIovec{{Base: uintptr(notif.Args[1]), Len: int(size)}}
+		if n, err := unix.ProcessVMReadv(int(notif.Pid), local, remote, 0); err != nil || n != int(size) {
 			return unix.EFAULT
 		}
 	}
-	fd, err := descriptor(int(q.Pid), int(int32(q.Args[0])))
+	fd, err := descriptor(int(notif.Pid), int(int32(notif.Args[0])))
 	if err != nil {
 		return errnoOf(err)
 	}
 	defer unix.Close(fd)
-	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&q.ID)) != 0 {
-		return unix.EINTR // the asking thread has ended, and its id may be another's
+	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&notif.ID)) != 0 {
+		return unix.EINTR // the calling thread has ended, and its id may be another's
 	}
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *connector) connect(q *question) syscall.Errno {
 	}
 	switch domain {
 	case unix.AF_UNIX:
-		return c.connectUnix(fd, int(q.Pid), addr)
+		return c.connectUnix(fd, int(notif.Pid), addr)
 	case unix.AF_INET, unix.AF_INET6:
 		return connectRaw(fd, addr)
 	}
@@ -145,7 +145,7 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 }
 
 // connectOwn connects, and disconnects again if the listening process is not one of the program's: other processes
-// have no id in this namespace. It is a second check after isOwn; before it, another thread may already have written.
+// have no id in this namespace. It is a second check after isOwn; until it, another thread of the program may write.
 func connectOwn(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
 	if errno != 0 {
@@ -160,13 +160,13 @@ func connectOwn(fd int, addr []byte) syscall.Errno {
 
 // lookUp resolves name as the thread would, and opens the result with O_PATH.
 func lookUp(tid int, name string) (int, error) {
-	own := fmt.Sprintf("/proc/%d", tid)
+	proc := fmt.Sprintf("/proc/%d", tid)
 	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} {
 		if rest, ok := strings.CutPrefix(name, self); ok {
-			name = own + "/" + rest
+			name = proc + "/" + rest
 		}
 	}
-	dir, err := unix.Open(own+"/cwd", unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
+	dir, err := unix.Open(proc+"/cwd", unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -212,8 +212,8 @@ func (c *connector) isOwn(at int) (bool, error) {
 		return true, nil // only the program sees its own file systems
 	}
 	var found []uint32
-	err = eachUnixSocket(func(inode uint32, at socketFile) {
-		if at == (socketFile{uint32(file.inode), file.mount}) {
+	err = eachUnixSocket(func(inode uint32, sf socketFile) {
+		if sf == (socketFile{uint32(file.inode), file.mount}) {
 			found = append(found, inode)
 		}
 	})
@@ -227,11 +227,11 @@ func (c *connector) isOwn(at int) (bool, error) {
 		return true, nil
 	}
 	for _, inode := range found {
-		socket, err := held(inode)
+		socket, err := copySocket(inode)
 		if err != nil {
 			return false, nil
 		}
-		same := exact || isAt(socket, file)
+		same := exact || isBoundTo(socket, file)
 		unix.Close(socket)
 		if !same {
 			return false, nil
@@ -265,9 +265,9 @@ func identifyFile(fd int) (fileIdentity, error) {
 	return fileIdentity{}, unix.ENOENT
 }
 
-// isAt reports whether the socket has the file. The kernel reports a socket's file only to a process with
+// isBoundTo reports whether the file is that of the socket. The kernel reports a socket's file only to a process with
 // CAP_NET_ADMIN in its network namespace.
-func isAt(socket int, file fileIdentity) bool {
+func isBoundTo(socket int, file fileIdentity) bool {
 	const fileOfSocket = 0x89e0 // SIOCUNIXFILE
 	at, err := unix.IoctlRetInt(socket, fileOfSocket)
 	if err != nil {
@@ -278,9 +278,9 @@ func isAt(socket int, file fileIdentity) bool {
 	return err == nil && got == file
 }
 
-// held returns a copy of a descriptor of the socket from one of the program's processes, which are all processes in
+// copySocket returns a copy of a descriptor of the socket from one of the program's processes, which are all processes in
 // this namespace.
-func held(inode uint32) (int, error) {
+func copySocket(inode uint32) (int, error) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
 		pid, err := strconv.Atoi(filepath.Base(name))
@@ -291,7 +291,7 @@ func held(inode uint32) (int, error) {
 		if err != nil {
 			continue
 		}
-		fd, err := heldBy(process, name, inode)
+		fd, err := copySocketFrom(process, name, inode)
 		unix.Close(process)
 		if err == nil {
 			return fd, nil
@@ -300,13 +300,13 @@ func held(inode uint32) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// hiddenFiles is how many descriptors are tried of a process whose descriptors cannot be listed because it is not
+// maxUnlisted is how many descriptors are tried of a process whose descriptors cannot be listed because it is not
 // dumpable.
-const hiddenFiles = 256
+const maxUnlisted = 256
 
-func heldBy(process int, name string, inode uint32) (int, error) {
+func copySocketFrom(process int, name string, inode uint32) (int, error) {
 	want := fmt.Sprintf("socket:[%d]", inode)
-	entries, hidden := os.ReadDir(name + "/fd")
+	entries, listErr := os.ReadDir(name + "/fd")
 	for _, e := range entries {
 		if link, err := os.Readlink(name + "/fd/" + e.Name()); err == nil && link == want {
 			fd, err := strconv.Atoi(e.Name())
@@ -316,7 +316,7 @@ func heldBy(process int, name string, inode uint32) (int, error) {
 			return unix.PidfdGetfd(process, fd, 0)
 		}
 	}
-	for fd := 0; hidden != nil && fd < hiddenFiles; fd++ {
+	for fd := 0; listErr != nil && fd < maxUnlisted; fd++ {
 		got, err := unix.PidfdGetfd(process, fd, 0)
 		if err != nil {
 			continue
@@ -338,22 +338,22 @@ const (
 )
 
 // eachUnixSocket calls f for each Unix socket of this network namespace that has a file.
-func eachUnixSocket(f func(inode uint32, at socketFile)) error {
+func eachUnixSocket(f func(inode uint32, file socketFile)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	le := binary.NativeEndian
-	req := le.AppendUint32(nil, 40)
-	req = le.AppendUint16(req, unix.SOCK_DIAG_BY_FAMILY)
-	req = le.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	req = append(req, make([]byte, 8)...)    // sequence, port
-	req = append(req, unix.AF_UNIX, 0, 0, 0) // family, protocol
-	req = le.AppendUint32(req, ^uint32(0))   // all states
-	req = le.AppendUint32(req, 0)            // all inode numbers
-	req = le.AppendUint32(req, diagShowFile) // the requested attributes
-	req = append(req, make([]byte, 8)...)    // cookie
+	native := binary.NativeEndian
+	req := native.AppendUint32(nil, 40) // bytes of the request
+	req = native.AppendUint16(req, unix.SOCK_DIAG_BY_FAMILY)
+	req = native.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	req = append(req, make([]byte, 8)...)        // sequence, port
+	req = append(req, unix.AF_UNIX, 0, 0, 0)     // family, protocol
+	req = native.AppendUint32(req, ^uint32(0))   // all states
+	req = native.AppendUint32(req, 0)            // all inode numbers
+	req = native.AppendUint32(req, diagShowFile) // the requested attributes
+	req = append(req, make([]byte, 8)...)        // cookie
 	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -376,8 +376,8 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 			case m.Header.Type == unix.NLMSG_ERROR:
 				return unix.EACCES
 			case len(m.Data) >= diagMessage:
-				if at, ok := fileOf(m.Data[diagMessage:]); ok {
-					f(le.Uint32(m.Data[4:]), at)
+				if file, ok := fileOf(m.Data[diagMessage:]); ok {
+					f(native.Uint32(m.Data[4:]), file)
 				}
 			}
 		}
@@ -386,14 +386,14 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 
 // fileOf returns the file from the attributes of a socket.
 func fileOf(attrs []byte) (socketFile, bool) {
-	le := binary.NativeEndian
+	native := binary.NativeEndian
 	for len(attrs) >= unix.SizeofRtAttr {
-		size := int(le.Uint16(attrs))
+		size := int(native.Uint16(attrs))
 		if size < unix.SizeofRtAttr || size > len(attrs) {
 			break
 		}
-		if le.Uint16(attrs[2:]) == diagFile && size >= unix.SizeofRtAttr+8 {
-			return socketFile{le.Uint32(attrs[4:]), le.Uint32(attrs[8:])}, true
+		if native.Uint16(attrs[2:]) == diagFile && size >= unix.SizeofRtAttr+8 {
+			return socketFile{native.Uint32(attrs[4:]), native.Uint32(attrs[8:])}, true
 		}
 		attrs = attrs[min(len(attrs), (size+3)&^3):]
 	}

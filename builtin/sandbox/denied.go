@@ -52,7 +52,7 @@ func Denied(spec Spec, exit int, output []byte) string {
 		return "the command ran in the sandbox's profile read, in which sockets and changes of modes, owners and times are refused; to use them, it must run in the profile work"
 	case says(saysForbidden):
 		return "the sandbox refuses operations that need privileges or access other processes, such as mounts, debuggers and changes of owner; to perform them, have the command approved to run outside of the sandbox"
-	case says(saysFull), exit == 128+25:
+	case says(saysFull), exit == 128+25: // SIGXFSZ
 		return fmt.Sprintf("the sandbox limits a file to %d bytes", spec.Limits.complete().FileSize)
 	case says(saysNoSpace):
 		return fmt.Sprintf("the sandbox keeps temporary files and files written to caches in memory, up to %d bytes; write large files to a working directory", spec.Limits.complete().Temporary)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,12 +43,12 @@ func init() {
 
 // runInit runs the plan in the descriptor fd, as the first process of its namespaces. It returns the exit code.
 func runInit(fd int) int {
-	status := os.NewFile(uintptr(fd+1), "status")
-	code, r := runPlan(os.NewFile(uintptr(fd), "plan"), status)
+	reportPipe := os.NewFile(uintptr(fd+1), "report")
+	code, r := runPlan(os.NewFile(uintptr(fd), "plan"), reportPipe)
 	if r.Error != "" {
 		fmt.Fprintln(os.Stderr, "sandbox:", r.text())
 	}
-	status.Write(encode(&r))
+	reportPipe.Write(encode(&r))
 	return code
 }
 
@@ -58,19 +59,17 @@ func (r *report) text() string {
 	return r.Error
 }
 
+// failed returns the exit code and the report for a program that could not be run.
 func failed(err error) (int, report) {
 	r := report{Error: err.Error()}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		r.Errno = int(errno)
-		if n := len(r.Error) - len(": "+errno.Error()); n > 0 && r.Error[n:] == ": "+errno.Error() {
-			r.Error = r.Error[:n]
-		}
+		r.Errno, r.Error = int(errno), strings.TrimSuffix(r.Error, ": "+errno.Error())
 	}
 	return exitFailed, r
 }
 
 // runPlan confines this process, and runs the program of the plan. It returns the exit code and the report.
-func runPlan(planFile, status *os.File) (int, report) {
+func runPlan(planFile, reportPipe *os.File) (int, report) {
 	var p plan
 	data, err := io.ReadAll(io.NewSectionReader(planFile, 0, math.MaxInt64))
 	planFile.Close()
@@ -91,7 +90,7 @@ func runPlan(planFile, status *os.File) (int, report) {
 		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.countsPids, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	<-ready
-	status.Write(encode(&report{Started: true})) // before it starts, as its first effect may make the caller kill this process
+	reportPipe.Write(encode(&report{Started: true})) // before it starts, as its first effect may make the caller kill this process
 	pid, err := p.run()
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
@@ -102,12 +101,12 @@ func runPlan(planFile, status *os.File) (int, report) {
 	} else {
 		go forward(signals, -pid)
 	}
-	go watch(status, &connector{listener: listener, shared: p.Network, private: p.private()}, p.keeper)
+	go watch(reportPipe, &connector{listener: listener, shared: p.Network, private: p.private()}, p.keeper)
 	return wait(pid)
 }
 
 // confine removes the rights that the program must not have from this process or thread. It returns the descriptor
-// of the kernel's questions about connections.
+// of the notifications about connect calls.
 func (p *plan) confine() (listener int, err error) {
 	if err := p.mapUser(); err != nil {
 		return -1, err
@@ -195,7 +194,7 @@ func (p *plan) limit() error {
 		which int
 		value int64
 	}{
-		{"core", unix.RLIMIT_CORE, -1},
+		{"core", unix.RLIMIT_CORE, -1}, // a limit of 0 bytes, while the value 0 means no limit
 		{"processes", unix.RLIMIT_NPROC, int64(p.Limits.Processes)},
 		{"memory", unix.RLIMIT_DATA, p.Limits.Memory},
 		{"file size", unix.RLIMIT_FSIZE, p.Limits.FileSize},
@@ -261,28 +260,28 @@ func forward(signals <-chan os.Signal, pid int) {
 	}
 }
 
-// watch answers the kernel's questions about connections, and keeps places covered. When the calling process, which
+// watch responds to the notifications about connect calls, and keeps places covered. When the calling process, which
 // has the other end of the pipe, has ended, watch exits, which kills all processes of the namespace.
-func watch(status *os.File, c *connector, k *keeper) {
+func watch(reportPipe *os.File, c *connector, k *keeper) {
 	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		mounts = -1 // without /proc the keeper only polls
 	}
-	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
-	again := k.look()
+	fds := []unix.PollFd{{Fd: int32(reportPipe.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
+	interval := k.look()
 	for {
-		n, err := unix.Poll(fds, int(again/time.Millisecond))
+		n, err := unix.Poll(fds, int(interval/time.Millisecond))
 		if err != nil && err != unix.EINTR {
 			return
 		}
 		if n == 0 || fds[2].Revents != 0 {
-			again = k.look()
+			interval = k.look()
 		}
 		switch {
 		case fds[0].Revents != 0:
 			os.Exit(exitFailed)
 		case fds[1].Revents&unix.POLLIN != 0:
-			c.answer()
+			c.respond()
 		case fds[1].Revents != 0:
 			fds[1].Fd = -1 // no process is left that could connect
 		}

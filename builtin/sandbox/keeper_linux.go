@@ -15,7 +15,7 @@ type keeper struct {
 	places                []keptPlace
 	hiddenFile, hiddenDir int // descriptors of the file and the directory that hide others
 
-	gap time.Duration // until the next check, while a place has no file
+	gap time.Duration // twice the time until the next check, while a place has no file
 }
 
 type keptPlace struct {

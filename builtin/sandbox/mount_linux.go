@@ -32,7 +32,7 @@ type place struct {
 	As   string
 }
 
-// mayBeMissing reports whether the path may have been removed before it is mounted: then nothing is left to keep.
+// mayBeMissing reports whether the path may have been removed before the mount: then nothing is left to protect.
 func (p place) mayBeMissing() bool { return p.As == asPin || p.As == asProtect }
 
 // covered are directories that the profile work replaces by private ones, because they contain sockets of other
@@ -46,7 +46,7 @@ const plain = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // A tree is a copy of mounts that is not attached yet.
 type tree struct {
-	fd  int
+	fd  int    // -1 if the tree is not made yet; see copies
 	at  string // the path to attach it to
 	dir bool
 
@@ -130,10 +130,10 @@ func (p *plan) makeBase() error {
 			return fmt.Errorf("make %s: %w", name, err)
 		}
 	}
-	links := [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}}
+	links := []struct{ target, name string }{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}}
 	for _, l := range links {
-		if err := unix.Symlink(l[0], base+"/dev/"+l[1]); err != nil {
-			return fmt.Errorf("make %s: %w", l[1], err)
+		if err := unix.Symlink(l.target, base+"/dev/"+l.name); err != nil {
+			return fmt.Errorf("make %s: %w", l.name, err)
 		}
 	}
 	return errors.Join(

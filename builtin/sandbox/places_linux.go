@@ -177,7 +177,7 @@ func (p *plan) private() []uint32 {
 	return out
 }
 
-// lines returns the lines of a file of the kernel; none if it does not exist.
+// lines returns the lines of a file in /proc; none if the file cannot be read.
 func lines(name string) iter.Seq[string] {
 	data, _ := os.ReadFile(name)
 	return strings.Lines(string(data))
@@ -185,10 +185,10 @@ func lines(name string) iter.Seq[string] {
 
 // A cover identifies the file that was at a protected or hidden path before the program ran.
 type cover struct {
-	name     string
-	kept     bool // protected
-	links    int  // flags of statx, which follows links for hidden paths only
-	identity identity
+	name      string
+	protected bool // not hidden
+	statFlags int  // for statx, which follows links for hidden paths only
+	identity  identity
 }
 
 // An identity identifies a file; the zero identity means that there is none. An inode number may be reused, but not
@@ -199,9 +199,9 @@ type identity struct {
 	born         unix.StatxTimestamp
 }
 
-func identify(name string, links int) identity {
+func identify(name string, statFlags int) identity {
 	var st unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, name, links, unix.STATX_INO|unix.STATX_BTIME, &st) != nil {
+	if unix.Statx(unix.AT_FDCWD, name, statFlags, unix.STATX_INO|unix.STATX_BTIME, &st) != nil {
 		return identity{}
 	}
 	return identity{st.Dev_major, st.Dev_minor, st.Ino, st.Btime}

@@ -8,7 +8,7 @@
 //		return err // names the missing feature of the kernel, or the missing directory
 //	}
 //	out, err := cmd.CombinedOutput()
-//	result, started := cleanup()
+//	result, startErr := cleanup()
 //
 // Command changes cmd so that it starts this program again. In the new process an init function of this package
 // confines the process, runs the program of cmd, and does not return. No helper program, daemon or root privilege
@@ -113,8 +113,8 @@ type Result struct {
 	// program from creating them in a directory in which it may write.
 	Made []string
 
-	// Replaced are the paths of [Spec.Protect] and [Spec.Hide] where another program put a new file while this one
-	// ran. This one could write to the new file, or read it, for a moment.
+	// Replaced are the paths of [Spec.Protect] and [Spec.Hide] where another program put a new file while the
+	// confined program ran, which could write to the new file, or read it, for a moment.
 	Replaced []string
 }
 

@@ -79,9 +79,9 @@ func ret(value uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value}
 }
 
-// filter returns the program that decides about system calls. Without network it refuses internet sockets, and with
-// noUnix all Unix sockets except pairs; otherwise the kernel asks about each connection. Calls by the 32-bit ABI kill
-// the process, since its numbers mean other calls. Those of x32, and calls newer than the list, fail with ENOSYS.
+// filter returns the program that decides about system calls. Without network it refuses internet sockets. With
+// noUnix it refuses all Unix sockets except pairs, and otherwise notifies the sandbox of each connect call. Calls by
+// the 32-bit ABI kill the process, since their numbers mean other calls. Calls of x32 or above newestCall fail with ENOSYS.
 func filter(read, network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
@@ -136,8 +136,8 @@ var connected = []unix.SockFilter{
 	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
-// deny refuses system calls by a binary search, because the kernel evaluates the filter for every call when it is
-// loaded.
+// deny refuses system calls by a binary search, because the kernel evaluates a filter for each call number when the
+// filter is loaded.
 func deny(calls []uint32) []unix.SockFilter {
 	var bounds []uint32 // alternating beginnings and ends of refused ranges
 	for _, nr := range slices.Sorted(slices.Values(calls)) {
@@ -159,7 +159,8 @@ func deny(calls []uint32) []unix.SockFilter {
 
 const jump = unix.BPF_JMP | unix.BPF_JA
 
-// search decides by the position of the number among the bounds. refused applies to numbers below the first bound.
+// search decides by the position of the number among the bounds. refused applies to numbers below the first bound, and
+// changes at each bound.
 func search(bounds []uint32, refused bool) []unix.SockFilter {
 	if len(bounds) == 0 {
 		if refused {
@@ -194,21 +195,22 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 }
 
 // seccomp restricts the system calls of this thread and of the programs that it starts. It returns the descriptor
-// of the kernel's questions about connections, or -1.
+// of the notifications about connect calls, or -1.
 func (p *plan) seccomp() (listener int, err error) {
 	if p.callersGroup {
 		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}
 	}
+	network := p.Network || !p.ReadProfile // in the profile work a namespace denies the network
 	if !p.NoUnix {
-		fd, errno := install(filter(p.ReadProfile, p.Network || !p.ReadProfile, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		fd, errno := install(filter(p.ReadProfile, network, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 		if errno == 0 {
 			return fd, nil
 		}
-		p.NoUnix = true // another process already answers such questions, as in some containers
+		p.NoUnix = true // another process already gets the notifications, as in some containers
 	}
-	if _, errno := install(filter(p.ReadProfile, p.Network || !p.ReadProfile, true), 0); errno != 0 {
+	if _, errno := install(filter(p.ReadProfile, network, true), 0); errno != 0 {
 		return -1, fmt.Errorf("seccomp: %w", errno)
 	}
 	return -1, nil
