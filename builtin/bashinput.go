@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// readInput returns the command in a call's arguments, and whether they request to leave the sandbox under exactly that
-// name, since encoding/json ignores case. Other arguments are not decoded: the tool accepts more forms of numbers, as 1e3.
+// readInput returns the command in a call's arguments, and whether they request to leave the sandbox: only the
+// exact name outside_sandbox counts, though encoding/json ignores case. Other arguments are not decoded, since the tool
+// accepts numbers in more forms than encoding/json does, such as 1e3.
 func readInput(input []byte) (command string, outside, ok bool) {
 	if command, ok = plainCommand(input); ok {
 		return command, false, true

@@ -11,9 +11,9 @@ import (
 )
 
 // commandDirs returns the directories of PATH that are in one of dirs. Programs in them are started by name later,
-// even outside the sandbox. Commands may not write in the protected ones. Open are those in which a package
-// manager installs programs of a project, and those that do not exist yet: a command may add programs there, unless
-// they hide another program; see setShadowsAside.
+// even outside the sandbox. Commands may not write in the protected ones. The open ones are those in which a
+// package manager installs programs of a project, and those that do not exist yet: a command may add programs there,
+// unless they hide another program; see setShadowsAside.
 func commandDirs(dirs []string) (protected, open []string) {
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(name) {

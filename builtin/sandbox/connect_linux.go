@@ -278,8 +278,8 @@ func isBoundTo(socket int, file fileIdentity) bool {
 	return err == nil && got == file
 }
 
-// copySocket returns a copy of a descriptor of the socket from one of the program's processes, which are all processes in
-// this namespace.
+// copySocket returns a copy of a descriptor of the socket from one of the program's processes, which are all processes
+// in this namespace.
 func copySocket(inode uint32) (int, error) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
