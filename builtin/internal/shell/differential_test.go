@@ -151,6 +151,10 @@ func readLog(raw []byte, n int) []result {
 	return results
 }
 
+// runsWords are builtins that run their arguments. A command whose name is not literal may be one of them: every deny rule for
+// Bash matches it, and it always needs approval.
+var runsWords = []string{"eval", "command", "builtin", "exec", "source", ".", "trap"}
+
 // fitting reports whether the analysis predicted a call.
 func fitting(a *Analysis, call string) bool {
 	words := strings.Split(strings.TrimSuffix(call, "\x1f"), "\x1f")
@@ -164,6 +168,8 @@ func fitting(a *Analysis, call string) bool {
 		case stdin && (c.name == "cat" || fits(c.args, []string{"cat"})):
 			return true
 		case len(words) > 0 && len(c.args) > 0 && fits(c.args, words):
+			return true
+		case len(c.args) > 0 && !c.args[0].known && slices.ContainsFunc(runsWords, func(name string) bool { return fits(c.args[:1], []string{name}) }):
 			return true
 		}
 	}
