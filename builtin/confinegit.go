@@ -70,24 +70,21 @@ func setAside(made []string) []string {
 		if !inGit || err != nil || real != dir { // no file that is reached through a link is renamed
 			continue
 		}
-		if aside := moveAside(name); aside != "" {
-			out[i] = name + " (now " + aside + ")"
-		}
+		out[i] = moveAside(name)
 	}
 	return out
 }
 
-// moveAside renames a file or directory that a command created and returns the new name, "" if it is
-// not possible. The command may have tried to prevent it.
+// moveAside renames a file or directory that a command created, and returns its names for the note about it. The command
+// may have tried to prevent that.
 func moveAside(name string) string {
 	aside := name + ".untrusted"
-	if os.Rename(name, aside) == nil {
-		return aside
+	if os.Rename(name, aside) != nil {
+		aside += "-" + rand.Text()
+		os.Chmod(filepath.Dir(name), 0o755)
+		if os.Rename(name, aside) != nil {
+			return name + " (it could not be renamed)"
+		}
 	}
-	aside += "-" + rand.Text()
-	os.Chmod(filepath.Dir(name), 0o755)
-	if os.Rename(name, aside) == nil {
-		return aside
-	}
-	return ""
+	return name + " (now " + aside + ")"
 }

@@ -79,9 +79,7 @@ func setShadowsAside(before map[string][]string, writable []string) (aside []str
 			if slices.Contains(names, e.Name()) || e.IsDir() || !hidesProgram(e.Name(), inWritable) {
 				continue
 			}
-			name := filepath.Join(real, e.Name())
-			moveAside(name)
-			aside = append(aside, name)
+			aside = append(aside, moveAside(filepath.Join(real, e.Name())))
 		}
 	}
 	slices.Sort(aside)

@@ -87,7 +87,7 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	exit = confinedExit(spec, exit, result, tail.text)
 	if len(shadows) > 0 {
-		note := "the command created " + strings.Join(shadows, ", ") + ", which hide other programs of that name, and so were renamed to .untrusted: check them"
+		note := "the command created " + strings.Join(shadows, ", ") + ", which would hide other programs of that name: check them"
 		exit.Denied = strings.Trim(exit.Denied+"; "+note, "; ")
 	}
 	return exit, err
