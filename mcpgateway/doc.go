@@ -84,7 +84,7 @@
 // its own, as each credential has. A server in [Config.UpstreamTokens] gets tokens of its own: one for the gateway, or one for
 // each user, in exchange for the user's or by a login of the user to the server. Then each user has a connection to the server;
 // at most 256 are kept, and idle ones are closed. A user's own token is sent to no server. What a server does with the tokens
-// that it gets is not in the gateway's hands: configure an audience, so that they are of no use elsewhere.
+// that it gets is not in the gateway's hands: configure an audience, so that no other server accepts them.
 //
 // With [UserLogin] a call of a user who has not logged in asks the user to visit a page of the gateway, which has the button for
 // the login. It first leads to the user's issuer, one of those of the gateway, and then to that of the server. The tokens are

@@ -122,13 +122,8 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 	}
 	flag := ""
 	for i, arg := range e.Args {
-		name, value, joined := strings.Cut(arg, "=")
-		if joined && strings.HasPrefix(arg, "-") {
-			e.Args[i] = name + "=" + change(strings.TrimLeft(name, "-"), value)
-		} else {
-			e.Args[i] = change(flag, arg)
-		}
-		if flag = ""; strings.HasPrefix(arg, "-") && !joined {
+		e.Args[i] = changeArg(flag, arg, change)
+		if flag = ""; strings.HasPrefix(arg, "-") && !strings.Contains(arg, "=") {
 			flag = strings.TrimLeft(arg, "-")
 		}
 	}
@@ -137,6 +132,21 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 		return name + "=" + change(name[1:], value)
 	})
 }
+
+// changeArg changes the value in an argument, which may follow a flag: VALUE, --flag=VALUE, NAME=VALUE or --env=NAME=VALUE.
+func changeArg(flag, arg string, change func(key, value string) string) string {
+	name, value, ok := strings.Cut(arg, "=")
+	if !ok || !argName.MatchString(name) || secretName.MatchString(flag) {
+		return change(flag, arg)
+	}
+	key := strings.TrimLeft(name, "-")
+	if secretName.MatchString(key) {
+		return name + "=" + change(key, value)
+	}
+	return name + "=" + changeArg(key, value, change)
+}
+
+var argName = regexp.MustCompile(`^-*[A-Za-z_][\w.-]*$`)
 
 var queryParameter = regexp.MustCompile(`[?&][^=&#]+=[^&#]*`)
 

@@ -38,7 +38,7 @@ var notTried = map[string]string{
 		zypper useradd userdel usermod groupadd groupdel groupmod deluser adduser passwd chsh chfn visudo`,
 	"they stop processes, disks or the machine": `kill pkill killall renice shutdown reboot halt poweroff init telinit mkfs fdisk sfdisk cfdisk gdisk
 		sgdisk parted mke2fs mkswap wipefs cryptsetup losetup umount swapoff lvremove vgremove pvremove hdparm blkdiscard diskutil shred fuser`,
-	"they run as somebody else or in another session, where the test cannot stop them": `sudo doas pkexec gksudo kdesudo run0 su runuser chroot
+	"they run as another user or in another session, where the test cannot stop them": `sudo doas pkexec gksudo kdesudo run0 su runuser chroot
 		unshare nsenter setsid nohup systemd-run at batch crontab dtach abduco exec coproc script ssh busybox toybox strace ltrace gdb lldb
 		dbus-run-session dbus-launch`,
 	"their launchers fetch what a project asks for": `cargo rustc rustdoc rustfmt clippy-driver rustup yarn pnpm bun npx bunx uvx pipx uv poetry
