@@ -12,17 +12,17 @@
 //	execute_tool   a tool call                                 info
 //	compaction     the conversation was made shorter           info
 //
-// Failed operations and denied calls are warnings; a failed run is an error. Each line has the conversation's id
-// and, if it applies, a duration. Names of attributes are those of OpenTelemetry's GenAI semantic conventions
-// 1.41, and start with "kitbag." for attributes that are not in them. Each call has one permission line: when it
+// Failed operations and denied calls are warnings; a failed run is an error. Each line has the conversation's id;
+// all but permission and compaction have a duration. Attributes have the names of OpenTelemetry's GenAI semantic
+// conventions 1.41, or names of our own that start with "kitbag.". Each call has one permission line: when it
 // starts, is denied, or still waits for approval at the end of the run. A call that did not run, because its tool
-// is unknown or its arguments are wrong, has none, but a line execute_tool with error.type=not_run.
+// is unknown or its arguments are wrong, has no permission line, but a line execute_tool with error.type=not_run.
 //
 // Messages, arguments, results, reasons and the text of errors are logged only if [Config.Content] is set: they
 // may contain secrets. [Config.Redact] removes the secrets that it recognizes.
 //
-// The logger gets the operation's context, so that a handler that supports traces can join the lines with those
-// of package agentotel. Put that middleware first.
+// The logger gets the operation's context, so that a handler that supports traces can join the lines with the spans
+// of package agentotel, if agentotel's middleware comes first.
 package agentlog
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// The names that the conventions do not have.
+// The attributes that the GenAI conventions do not have.
 const (
 	keyDuration = "kitbag.duration_seconds"
 	keySteps    = "kitbag.steps"
@@ -61,16 +61,16 @@ type Config struct {
 	Agent   string           // the agent's name; empty for none
 	Logger  *slog.Logger     // nil is slog.Default at the time a line is written
 	Content bool             // log arguments, results, reasons and the text of errors
-	Redact  *redact.Redactor // for contents; nil changes nothing
+	Redact  *redact.Redactor // removes secrets from what Content adds; nil removes nothing
 }
 
 // New returns the middleware.
 func New(cfg Config) agent.Middleware {
 	l := &log{cfg}
-	mw := genai.Begin(l.begin).Watch(cfg.Agent, false)
+	mw := genai.Begin(l.begin).Watch(cfg.Agent, false) // false: no line needs the model's answer
 	logRun := mw.Run
-	mw.Run = func(next agent.RunFunc) agent.RunFunc { return logRun(l.events(next)) }
-	mw.Step = l.step
+	mw.Run = func(next agent.RunFunc) agent.RunFunc { return logRun(l.logEvents(next)) }
+	mw.Step = l.logStep
 	return mw
 }
 
@@ -94,7 +94,8 @@ func (l *log) write(ctx context.Context, level slog.Level, msg string, attrs ...
 	logger.LogAttrs(ctx, level, msg, all...)
 }
 
-// content returns the attribute for a text that may contain secrets.
+// content returns the attribute for a text that may contain secrets; without Config.Content an empty one, which write
+// omits.
 func (l *log) content(key, text string) slog.Attr {
 	if !l.cfg.Content {
 		return slog.Attr{}
@@ -114,6 +115,7 @@ func (l *log) failure(err error) []slog.Attr {
 	return []slog.Attr{slog.String(genai.ErrorType, genai.ErrorClass(err)), l.content(keyError, err.Error())}
 }
 
+// begin is a [genai.Begin]: the function that it returns logs the operation.
 func (l *log) begin(ctx context.Context, op *genai.Op) (context.Context, func()) {
 	start := time.Now()
 	return ctx, func() {
@@ -154,7 +156,7 @@ func runAttrs(op *genai.Op) []slog.Attr {
 func chatAttrs(op *genai.Op) []slog.Attr {
 	attrs := []slog.Attr{slog.String(genai.Model, op.Target)}
 	f := op.Finish
-	if f == nil {
+	if f == nil { // the answer was not completed
 		return attrs
 	}
 	return append(attrs, slog.String(genai.ResponseModel, f.Model), slog.String(genai.ResponseID, f.ID),
@@ -162,7 +164,7 @@ func chatAttrs(op *genai.Op) []slog.Attr {
 		slog.Int(genai.Output, f.Usage.Output), slog.Int(genai.Cached, f.Usage.Cached))
 }
 
-func (l *log) step(next agent.StepFunc) agent.StepFunc {
+func (l *log) logStep(next agent.StepFunc) agent.StepFunc {
 	return func(ctx context.Context) error {
 		start := time.Now()
 		err := next(ctx)
@@ -175,17 +177,17 @@ func (l *log) step(next agent.StepFunc) agent.StepFunc {
 	}
 }
 
-// events logs what a run emits: decisions and compactions.
-func (l *log) events(next agent.RunFunc) agent.RunFunc {
+// logEvents logs the decisions and compactions among the events of a run.
+func (l *log) logEvents(next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			d := decisions{log: l, ctx: ctx, calls: map[string]*decision{}}
-			defer d.end()
+			defer d.writeAsked() // if the consumer stops before the End
 			for ev, err := range next(ctx, st, inputs...) {
 				if c, ok := ev.(*event.Compaction); ok {
-					l.compaction(ctx, c)
+					l.writeCompaction(ctx, c)
 				}
-				d.add(ev)
+				d.observe(ev)
 				if !yield(ev, err) {
 					return
 				}
@@ -195,33 +197,34 @@ func (l *log) events(next agent.RunFunc) agent.RunFunc {
 }
 
 // decisions are the permission decisions of one run. The policy may decide more than once about a call, for example
-// when another call has run in the meantime; the final decision is one line.
+// when another call has run in the meantime; only the final decision is logged.
 type decisions struct {
 	log   *log
 	ctx   context.Context
-	calls map[string]*decision // of the last announced answer
-	asked []*decision          // unanswered questions
+	calls map[string]*decision // by id, of the calls without a result
+	asked []*decision          // calls whose question has no answer yet
 }
 
+// A decision is what is known about the decision on a call.
 type decision struct {
 	tool   string
 	input  json.RawMessage
 	reason string
-	safety bool // of the question, if there was one
-	logged bool // its line is written
+	safety bool // the user was asked, and no rule can answer the question
+	logged bool
 }
 
-// add handles an event of the run.
-func (d *decisions) add(ev event.Event) {
+// observe logs the decision that an event shows, or remembers what the event says about a call.
+func (d *decisions) observe(ev event.Event) {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
 		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}
 	case *event.Approval:
 		c := d.calls[ev.Call]
-		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's call, which may have its own log
+		if c == nil && strings.Contains(ev.Call, "/") { // the call of a sub-agent, which may have its own log
 			return
 		}
-		if c == nil { // it was announced in an earlier run
+		if c == nil { // the call was announced in an earlier run
 			c = new(decision)
 			d.calls[ev.Call] = c
 		}
@@ -232,7 +235,7 @@ func (d *decisions) add(ev event.Event) {
 	case *event.ToolStart:
 		d.writeOnce(ev.Call, ev.Name, permission.Allow, ev.Reason)
 	case *event.External:
-		if d.calls[ev.Call] != nil {
+		if d.calls[ev.Call] != nil { // else the run that announced the call has logged its decision
 			d.writeOnce(ev.Call, ev.Name, permission.Allow, "")
 		}
 	case *event.ToolResult:
@@ -240,39 +243,39 @@ func (d *decisions) add(ev event.Event) {
 		switch {
 		case ev.Outcome == message.OutcomeDenied:
 			d.writeOnce(ev.Call, ev.Name, permission.Deny, ev.Text)
-		case slices.Contains(d.asked, c): // it was interrupted
+		case slices.Contains(d.asked, c): // the call was interrupted before the user answered
 			d.writeOnce(ev.Call, ev.Name, permission.Ask, c.reason)
 		}
 		delete(d.calls, ev.Call)
 	case *event.End:
-		d.end()
+		d.writeAsked()
 	}
 }
 
-// end writes the lines of unanswered questions.
-func (d *decisions) end() {
+// writeAsked logs the calls whose question has no answer.
+func (d *decisions) writeAsked() {
 	for _, c := range d.asked {
-		d.log.permission(d.ctx, c, permission.Ask)
+		d.log.writeDecision(d.ctx, c, permission.Ask)
 	}
 	d.asked = nil
 }
 
-// writeOnce writes the line of a call unless that is written.
+// writeOnce logs the decision about a call, which is final, unless it has been logged.
 func (d *decisions) writeOnce(call, tool string, behavior permission.Behavior, reason string) {
 	c := d.calls[call]
 	if c == nil {
 		c = new(decision)
 		d.calls[call] = c
 	}
-	d.asked = slices.DeleteFunc(d.asked, func(a *decision) bool { return a == c })
+	d.asked = slices.DeleteFunc(d.asked, func(asked *decision) bool { return asked == c })
 	if c.logged {
 		return
 	}
 	c.tool, c.reason, c.logged = tool, reason, true
-	d.log.permission(d.ctx, c, behavior)
+	d.log.writeDecision(d.ctx, c, behavior)
 }
 
-func (l *log) permission(ctx context.Context, c *decision, behavior permission.Behavior) {
+func (l *log) writeDecision(ctx context.Context, c *decision, behavior permission.Behavior) {
 	level := slog.LevelInfo
 	if behavior == permission.Deny {
 		level = slog.LevelWarn
@@ -285,7 +288,7 @@ func (l *log) permission(ctx context.Context, c *decision, behavior permission.B
 	l.write(ctx, level, "permission", attrs...)
 }
 
-func (l *log) compaction(ctx context.Context, c *event.Compaction) {
+func (l *log) writeCompaction(ctx context.Context, c *event.Compaction) {
 	level, failed := slog.LevelInfo, slog.Attr{}
 	if c.Failed != "" {
 		level, failed = slog.LevelWarn, slog.String(genai.ErrorType, "no_summary")
