@@ -11,9 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Messages are recorded in the JSON of gen-ai-input-messages.json and gen-ai-output-messages.json
-// of the conventions. Secrets are removed from each text before it is written.
-
+// A chatMessage is a message in the format of the conventions' schemas gen-ai-input-messages.json and
+// gen-ai-output-messages.json. Secrets are removed from each text before it is encoded.
 type chatMessage struct {
 	Role   string `json:"role"`
 	Parts  []part `json:"parts"`
@@ -30,38 +29,38 @@ type part struct {
 	MediaType string          `json:"mime_type,omitempty"`
 	Modality  string          `json:"modality,omitempty"`
 	URI       string          `json:"uri,omitempty"`
-	Bytes     int             `json:"bytes,omitempty"` // the size
+	Bytes     int             `json:"bytes,omitempty"` // the size of data, which is not recorded itself
 }
 
 func (r *recorder) inputMessages(req *model.Request) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	if req.System != "" {
-		attrs = append(attrs, encoded(genai.Instructions, []part{r.text("text", req.System)}))
+		attrs = append(attrs, jsonAttribute(genai.Instructions, []part{r.textPart("text", req.System)}))
 	}
 	all := make([]chatMessage, len(req.Messages))
 	for i, m := range req.Messages {
 		all[i] = chatMessage{Role: string(m.Role), Parts: r.parts(m)}
 	}
-	return append(attrs, encoded(genai.Inputs, all))
+	return append(attrs, jsonAttribute(genai.Inputs, all))
 }
 
 func (r *recorder) outputMessage(op *genai.Op) attribute.KeyValue {
-	reason := "error"
+	reason := "error" // the conventions' reason for an answer that broke off
 	if op.Finish != nil {
-		reason = strings.Replace(string(op.Finish.Reason), string(model.FinishToolCalls), "tool_call", 1)
+		reason = string(op.Finish.Reason)
 	}
-	return encoded(genai.Outputs, []chatMessage{{Role: "assistant", Parts: r.parts(op.Answer), Finish: reason}})
+	if reason == string(model.FinishToolCalls) {
+		reason = "tool_call" // the conventions use the singular
+	}
+	return jsonAttribute(genai.Outputs, []chatMessage{{Role: "assistant", Parts: r.parts(op.Answer), Finish: reason}})
 }
 
-func encoded(key string, v any) attribute.KeyValue {
-	data, err := json.Marshal(v)
-	if err != nil { // arguments that are not JSON were replaced by text
-		data = []byte("null")
-	}
+func jsonAttribute(key string, v any) attribute.KeyValue {
+	data, _ := json.Marshal(v) // cannot fail: arguments is the only raw JSON in v, and valid
 	return attribute.String(key, string(data))
 }
 
-func (r *recorder) text(kind, text string) part {
+func (r *recorder) textPart(kind, text string) part {
 	text = r.cfg.Redact.Text(text)
 	return part{Type: kind, Content: &text}
 }
@@ -71,19 +70,19 @@ func (r *recorder) parts(m *message.Message) []part {
 	for _, b := range m.Blocks {
 		switch b := b.(type) {
 		case *message.Text:
-			parts = append(parts, r.text("text", b.Text))
-		case *message.Hint: // the model reads it as text
-			parts = append(parts, r.text("text", b.Text))
+			parts = append(parts, r.textPart("text", b.Text))
+		case *message.Hint: // the model reads a hint as text
+			parts = append(parts, r.textPart("text", b.Text))
 		case *message.Thinking:
-			parts = append(parts, r.text("reasoning", b.Text))
+			parts = append(parts, r.textPart("reasoning", b.Text))
 		case *message.ToolCall:
 			parts = append(parts, part{Type: "tool_call", ID: b.ID, Name: b.Name, Arguments: r.arguments(b.Input)})
 		case *message.ToolResult:
 			text := r.cfg.Redact.Text(b.Text())
 			parts = append(parts, part{Type: "tool_call_response", ID: b.ID, Response: &text})
 		case *message.Data:
-			kind, _, _ := strings.Cut(b.MediaType, "/")
-			p := part{Type: "data", MediaType: b.MediaType, Modality: kind, Bytes: len(b.Bytes)}
+			modality, _, _ := strings.Cut(b.MediaType, "/")
+			p := part{Type: "data", MediaType: b.MediaType, Modality: modality, Bytes: len(b.Bytes)}
 			if b.URL != "" {
 				p.Type, p.URI = "uri", r.cfg.Redact.Text(b.URL)
 			}
@@ -95,14 +94,11 @@ func (r *recorder) parts(m *message.Message) []part {
 	return parts
 }
 
-// arguments returns the arguments that a model sent, which may be invalid JSON.
+// arguments returns the arguments that a model sent as valid JSON: invalid JSON becomes a string.
 func (r *recorder) arguments(raw json.RawMessage) json.RawMessage {
 	if json.Valid(raw) {
 		return r.cfg.Redact.JSON(raw)
 	}
-	data, err := json.Marshal(r.cfg.Redact.Text(string(raw)))
-	if err != nil { // a string encodes
-		return nil
-	}
+	data, _ := json.Marshal(r.cfg.Redact.Text(string(raw))) // a string always encodes
 	return data
 }

@@ -158,7 +158,7 @@ func TestMessages(t *testing.T) {
 
 // TestParts has the kinds of blocks that are not in TestMessages.
 func TestParts(t *testing.T) {
-	got := encoded("k", (&recorder{}).parts(message.Assistant(
+	got := jsonAttribute("k", (&recorder{}).parts(message.Assistant(
 		&message.Data{MediaType: "image/png", Bytes: []byte("twelve bytes")}, &message.Data{MediaType: "image/png", URL: "https://example.org/a.png"},
 		&message.Hint{Source: "clock", Text: "It is noon."}, &message.ToolCall{ID: "c", Name: "add", Input: json.RawMessage(`{"a":`)}, &message.Unknown{Type: "other"},
 	))).Value.AsString()

@@ -5,19 +5,19 @@
 //
 // A run is a span "invoke_agent helpdesk"; below it each model call is a span "chat MODEL" and each tool call a
 // span "execute_tool NAME". Tokens and durations are histograms. Messages, arguments and results are recorded
-// only if [Config.Content] is set: they may contain secrets. [Config.Redact] removes the secrets that it
-// recognizes. A chat span then has all messages of its request, in the JSON of the conventions; of images and
-// files it has the type and the size.
+// only if [Config.Content] is set: they may contain secrets. With Content a chat span has all messages of its request,
+// in the JSON of the conventions, but only the type and the size of images and files. [Config.Redact] removes the
+// secrets that it recognizes.
 //
 // The conventions are still in development. The names are those of semantic conventions 1.41, the last release of
 // OpenTelemetry's Go module that had them.
 //
-// Spans continue the trace of an MCP client that has sent one, and MCP servers are sent theirs, as W3C trace
-// context in _meta. For a gateway or server without an agent, the field Tool of the middleware is enough:
+// Spans continue a trace that an MCP client has sent, and the span of a tool call is sent to the tool's MCP server,
+// as W3C trace context in _meta. For a gateway or server without an agent, the field Tool of the middleware is enough:
 //
 //	mcpgateway.ServeOptions{Middleware: []tool.Middleware{mw.Tool}, …}
 //
-// It is its own module, so that only programs that use it depend on OpenTelemetry.
+// This package is a module of its own, so that only programs that use it depend on OpenTelemetry.
 package agentotel
 
 import (
@@ -60,7 +60,7 @@ func moduleVersion() string {
 // A Config says what is recorded, and with which providers. The zero Config uses the global providers.
 type Config struct {
 	Agent    string // the agent's name; empty for none
-	Provider string // who serves the model, such as "openai"; empty for "openai"
+	Provider string // who serves the model, such as "anthropic"; empty for "openai"
 	Content  bool   // record instructions, messages, and arguments and results of tools
 
 	// Redact, if not nil, removes secrets from contents and errors. The agent's own redactor does not apply
@@ -78,7 +78,8 @@ type recorder struct {
 	tracer   trace.Tracer
 	tokens   metric.Int64Histogram
 	duration metric.Float64Histogram
-	toFirst  metric.Float64Histogram // the time until the first chunk
+
+	timeToFirstChunk metric.Float64Histogram
 }
 
 // New returns the middleware. It fails if the meter refuses an instrument.
@@ -96,11 +97,12 @@ func New(cfg Config) (agent.Middleware, error) {
 	meter := cfg.Meter.Meter(scope, metric.WithInstrumentationVersion(version), metric.WithSchemaURL(schemaURL))
 	tokens, err1 := meter.Int64Histogram(genai.MetricTokens, metric.WithUnit("{token}"), metric.WithDescription("Tokens of model calls."))
 	duration, err2 := meter.Float64Histogram(genai.MetricDuration, metric.WithUnit("s"), metric.WithDescription("Duration of operations."))
-	toFirst, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
+	timeToFirstChunk, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return agent.Middleware{}, err
 	}
-	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(schemaURL)), tokens: tokens, duration: duration, toFirst: toFirst}
+	tracer := cfg.Tracer.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(schemaURL))
+	r := &recorder{cfg, tracer, tokens, duration, timeToFirstChunk}
 	return genai.Begin(r.begin).Watch(cfg.Agent, cfg.Content), nil
 }
 
@@ -116,12 +118,12 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 	labels := r.labels(op)
 	start := time.Now()
-	if !trace.SpanContextFromContext(ctx).IsValid() { // without an agent, the client of a gateway or server may have sent a span
+	if !trace.SpanContextFromContext(ctx).IsValid() { // an MCP client may have sent the parent span
 		c := tracecontext.From(ctx)
 		ctx = w3c.Extract(ctx, propagation.MapCarrier{"traceparent": c.Parent, "tracestate": c.State, "baggage": c.Baggage})
 	}
 	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(r.startAttributes(op), labels)...))
-	carrier := propagation.MapCarrier{} // what is sent to the MCP server of a tool
+	carrier := propagation.MapCarrier{} // the trace context that is sent to the MCP server of a tool
 	w3c.Inject(ctx, carrier)
 	ctx = tracecontext.With(ctx, tracecontext.Context{Parent: carrier["traceparent"], State: carrier["tracestate"], Baggage: carrier["baggage"]})
 	return ctx, func() {
@@ -131,8 +133,9 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 		}
 		if op.Err != nil {
 			description := genai.ErrorClass(op.Err)
-			labels = append(labels, attribute.String(genai.ErrorType, description))
-			span.SetAttributes(attribute.String(genai.ErrorType, description))
+			errorType := attribute.String(genai.ErrorType, description)
+			labels = append(labels, errorType)
+			span.SetAttributes(errorType)
 			if r.cfg.Content { // an error may quote the conversation
 				description = r.cfg.Redact.Text(op.Err.Error())
 			}
@@ -143,7 +146,7 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 }
 
-// labels returns the attributes of both the spans and the metrics of an operation.
+// labels returns the attributes that the span and the metrics of an operation share.
 func (r *recorder) labels(op *genai.Op) []attribute.KeyValue {
 	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
 	if op.Name == genai.OpChat {
@@ -173,19 +176,19 @@ func (r *recorder) startAttributes(op *genai.Op) []attribute.KeyValue {
 		if r.cfg.Content {
 			attrs = append(attrs, r.inputMessages(op.Request)...)
 		}
-		return attrs
-	}
-	attrs = append(attrs, attribute.String(genai.Tool, op.Target),
-		attribute.String(genai.Call, op.Call.ID), attribute.String(genai.ToolType, "function"))
-	if r.cfg.Content {
-		attrs = append(attrs, attribute.String(genai.Arguments, string(r.cfg.Redact.JSON(op.Call.Input))))
+	case genai.OpTool:
+		attrs = append(attrs, attribute.String(genai.Tool, op.Target),
+			attribute.String(genai.Call, op.Call.ID), attribute.String(genai.ToolType, "function"))
+		if r.cfg.Content {
+			attrs = append(attrs, attribute.String(genai.Arguments, string(r.cfg.Redact.JSON(op.Call.Input))))
+		}
 	}
 	return attrs
 }
 
 // endAttributes returns the attributes that are known when an operation has ended.
-func (r *recorder) endAttributes(op *genai.Op) (attrs []attribute.KeyValue) {
-	attrs = nonEmpty(genai.Conversation, op.Session) // a new conversation has its id only now
+func (r *recorder) endAttributes(op *genai.Op) []attribute.KeyValue {
+	attrs := nonEmpty(genai.Conversation, op.Session) // a new conversation has its id only now
 	if e := op.End; e != nil {
 		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
 			attribute.Int(genai.Input, e.Usage.Input), attribute.Int(genai.Output, e.Usage.Output))
@@ -205,10 +208,10 @@ func (r *recorder) endAttributes(op *genai.Op) (attrs []attribute.KeyValue) {
 	return attrs
 }
 
-// measure records the metrics that only model calls have.
+// measure records the metrics that only model calls have: tokens and the time to the first chunk.
 func (r *recorder) measure(ctx context.Context, op *genai.Op, labels []attribute.KeyValue) {
 	if op.First > 0 {
-		r.toFirst.Record(ctx, op.First.Seconds(), metric.WithAttributes(labels...))
+		r.timeToFirstChunk.Record(ctx, op.First.Seconds(), metric.WithAttributes(labels...))
 	}
 	if op.Finish == nil {
 		return
