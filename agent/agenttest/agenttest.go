@@ -1,5 +1,5 @@
-// Package agenttest tests agents. The model's turns are written in Go, recorded (package replay) or a real
-// model's; tools, permissions, the loop and its events are real.
+// Package agenttest tests agents. The model's turns are written in Go, recorded (package model/replay) or from a real
+// model; tools, permissions, the loop and its events are real.
 //
 //	func TestDelete(t *testing.T) {
 //		c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove)},
@@ -12,8 +12,8 @@
 //		c.Golden("testdata/remove.txtar")
 //	}
 //
-// Ids and times are the same in every run of the test. After each run, [Check] checks the rules that apply to
-// every run. If a test fails with an open question, it prints why the question was asked.
+// Ids and times are the same whenever the test runs. After each run of the agent, [Check] checks what must hold for any
+// run. A test that fails while a question is open prints why the question was asked.
 //
 // # Golden transcripts
 //
@@ -32,7 +32,7 @@
 //	…
 //
 // The text before the first section says what the test shows. Run the tests with -agenttest.update to write
-// the files again; that text is kept.
+// the sections anew.
 package agenttest
 
 import (
@@ -61,23 +61,24 @@ type Conversation struct {
 	State  *agent.State
 	Events []event.Event // of all runs
 
-	t      T
-	agent  *agent.Agent
-	script transcript
+	t          T
+	agent      *agent.Agent
+	transcript transcript
 }
 
-// New returns a conversation with an agent whose model plays turns, like [scripted.Test]; if cfg.Model is set,
-// it uses that model, without turns. Unless cfg sets them, ids are numbered from 1 and the clock does not advance.
+// New returns a conversation with an agent whose model plays turns, like [scripted.Test]. If cfg.Model is set, the agent
+// uses that model, and there must be no turns. Unless cfg sets NewID and Now, ids are numbered from 1 and the clock does
+// not advance.
 func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	t.Helper()
 	c := &Conversation{State: new(agent.State), t: t}
-	t.Cleanup(c.explain) // runs after the check of the turns
+	t.Cleanup(c.reportOpenQuestions) // before scripted.Test, whose check of the turns then runs first
 	if cfg.Model == nil {
 		cfg.Model = scripted.Test(t, turns...)
 	} else if len(turns) > 0 {
 		t.Fatalf("agenttest.New: Config.Model and turns are both set; set one of them")
 	}
-	cfg.Model = &recordingModel{Model: cfg.Model, script: &c.script}
+	cfg.Model = &recordingModel{Model: cfg.Model, transcript: &c.transcript}
 	if cfg.NewID == nil {
 		cfg.NewID = sequentialIDs()
 	}
@@ -91,21 +92,21 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	return c
 }
 
-// explain prints why the open questions of a failed test were asked: the test may not have expected them.
-func (c *Conversation) explain() {
+// reportOpenQuestions prints why the open questions of a failed test were asked: the test may not have expected them.
+func (c *Conversation) reportOpenQuestions() {
 	c.t.Helper()
-	failed, ok := c.t.(interface{ Failed() bool })
-	if !ok || !failed.Failed() {
+	t, ok := c.t.(interface{ Failed() bool })
+	if !ok || !t.Failed() {
 		return
 	}
 	for _, ev := range c.State.Pending() {
 		if ev, ok := ev.(*event.Approval); ok {
-			c.t.Errorf("not answered: %s", reason(ev))
+			c.t.Errorf("not answered: %s", describe(ev))
 		}
 	}
 }
 
-func reason(ev *event.Approval) string {
+func describe(ev *event.Approval) string {
 	return fmt.Sprintf("approval of %s %s: %s", ev.Name, ev.Input, ev.Reason)
 }
 
@@ -131,7 +132,7 @@ func (c *Conversation) Run(inputs ...agent.Input) *event.End {
 	return end
 }
 
-// Fails is Run for a run that must fail. It returns its error.
+// Fails is Run for a run that must fail, or refuse the inputs. It returns the error.
 func (c *Conversation) Fails(inputs ...agent.Input) error {
 	c.t.Helper()
 	_, err := c.run(inputs)
@@ -143,7 +144,7 @@ func (c *Conversation) Fails(inputs ...agent.Input) error {
 
 func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 	c.t.Helper()
-	c.script.inputs(inputs)
+	c.transcript.addInputs(inputs)
 	first := len(c.Events)
 	var failure error
 	for ev, err := range c.agent.Run(runContext(c.t), c.State, inputs...) {
@@ -152,26 +153,26 @@ func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 			continue
 		}
 		c.Events = append(c.Events, ev)
-		c.script.event(ev)
+		c.transcript.addEvent(ev)
 	}
 	var end *event.End
 	if len(c.Events) > first {
 		end, _ = c.Events[len(c.Events)-1].(*event.End)
 	}
 	if end == nil && failure == nil {
-		failure = errors.New("its last event is not *event.End: a Middleware.Run must yield every event of the run that it wraps")
+		failure = errors.New("the last event is not *event.End: a Middleware.Run must yield every event of the run that it wraps")
 	}
 	if len(c.Events) == first {
-		c.script.add("refused", failure.Error())
+		c.transcript.add("refused", failure.Error())
 	} else {
 		Check(c.t, c.State, c.Events)
 	}
 	return end, failure
 }
 
-// Called fails the test unless the tools that ran are these, in the order in which they started. A failure
-// also reports why other calls did not run. A call that started again, such as that of a sub-agent that waited for
-// the user, counts once. Calls of sub-agents do not count: their events are in Events as [*event.Sub].
+// Called fails the test unless these tools ran, in the order in which they started, and no others. A failure
+// also reports why other calls did not run. A call counts once even if it started again, as the call of a sub-agent does
+// after its question was answered. Calls that sub-agents make do not count: their events are in Events as [*event.Sub].
 func (c *Conversation) Called(tools ...string) {
 	c.t.Helper()
 	var got, notRun []string
@@ -192,12 +193,12 @@ func (c *Conversation) Called(tools ...string) {
 	if !slices.Equal(got, tools) && len(notRun) > 0 {
 		c.t.Errorf("%s", strings.Join(notRun, "\n"))
 	}
-	c.same("tools called", got, tools)
+	c.want("tools called", got, tools)
 }
 
-// Asked fails the test unless the user was asked about calls of these tools, in this order, including calls of
-// sub-agents, since the user answers them here. A question that was asked again when a run continued counts
-// once. A failure reports why each question was asked.
+// Asked fails the test unless the user was asked about calls of these tools, in this order, and no others. Calls of
+// sub-agents are included, since the user answers their questions in this conversation. A question that was asked again
+// when a run continued counts once. A failure reports why each question was asked.
 func (c *Conversation) Asked(tools ...string) {
 	c.t.Helper()
 	var got, why []string
@@ -206,23 +207,23 @@ func (c *Conversation) Asked(tools ...string) {
 		if ev, ok := ev.(*event.Approval); ok && !seen[ev.Call] {
 			seen[ev.Call] = true
 			got = append(got, ev.Name)
-			why = append(why, reason(ev))
+			why = append(why, describe(ev))
 		}
 	}
 	if !slices.Equal(got, tools) && len(why) > 0 {
 		c.t.Errorf("%s", strings.Join(why, "\n"))
 	}
-	c.same("approvals asked", got, tools)
+	c.want("approvals asked", got, tools)
 }
 
 // Opened fails the test unless these groups are open now, in the order in which they were opened.
 func (c *Conversation) Opened(groups ...string) {
 	c.t.Helper()
 	got, _ := c.State.Scope.Active()
-	c.same("groups open", got, groups)
+	c.want("groups open", got, groups)
 }
 
-func (c *Conversation) same(what string, got, want []string) {
+func (c *Conversation) want(what string, got, want []string) {
 	c.t.Helper()
 	if !slices.Equal(got, want) {
 		c.t.Errorf("%s: [%s], want [%s]", what, strings.Join(got, " "), strings.Join(want, " "))

@@ -14,9 +14,9 @@ import (
 // Check fails the test unless these rules hold for the State between runs, and for the events of one run or of
 // several consecutive runs:
 //
-//   - the numbers of the events follow each other, each run begins with a
+//   - the sequence numbers of the events have no gaps, each run begins with a
 //     RunStart and has exactly one End, its last event;
-//   - every call that was announced has one result, unless the conversation waits;
+//   - every call is announced once and has one result, unless the conversation waits;
 //   - the deltas of a block add up to the block in the message;
 //   - the history is complete ([agent.CheckHistory]) except for waiting calls;
 //   - State and events stay the same when encoded to JSON and decoded.
@@ -39,16 +39,16 @@ func Check(t T, st *agent.State, events []event.Event) {
 	roundTrip(t, "the state", st, new(agent.State))
 }
 
-// checker checks events.
+// A checker has what Check needs to know of the events before the next one.
 type checker struct {
 	T
-	seq   int64
-	ended bool // the last event was an End
+	seq   int64 // of the last event
+	ended bool  // the last event was an End
 
-	order     []string          // the calls, in the order in which they were announced
-	announced map[string]int    // how often, by call
-	results   map[string]int    // how many, by call
-	text      map[string]string // the deltas so far, by block
+	calls     []string          // ids, in the order in which the calls were announced
+	announced map[string]int    // number of ToolCall events, by call
+	results   map[string]int    // number of ToolResult events, by call
+	text      map[string]string // the joined deltas, by block
 }
 
 func (k *checker) checkEvent(i int, ev event.Event) {
@@ -64,17 +64,17 @@ func (k *checker) checkEvent(i int, ev event.Event) {
 		return
 	}
 	if i > 0 && head.Seq != k.seq+1 {
-		k.Errorf("%s: its number is %d after %d", what, head.Seq, k.seq)
+		k.Errorf("%s: sequence number %d after %d", what, head.Seq, k.seq)
 	}
 	k.seq = head.Seq
 	if head.Type == "" || head.Run == "" {
-		k.Errorf("%s: it has no type or no run: %s", what, data)
+		k.Errorf(`%s: "type" or "run" is empty: %s`, what, data)
 	}
-	if _, start := ev.(*event.RunStart); start != (i == 0 || k.ended) {
-		k.Errorf("%s: a run begins with a RunStart and ends with an End", what)
+	if _, starts := ev.(*event.RunStart); starts != (i == 0 || k.ended) {
+		k.Errorf("%s is out of place: a run begins with a RunStart and ends with an End", what)
 	}
 	_, k.ended = ev.(*event.End)
-	if _, sub := ev.(*event.Sub); !sub { // it contains an Event, which encoding/json cannot decode
+	if _, sub := ev.(*event.Sub); !sub { // a Sub contains an Event, which encoding/json cannot decode
 		roundTrip(k, what, ev, reflect.New(reflect.TypeOf(ev).Elem()).Interface())
 	}
 	k.checkContent(ev)
@@ -85,7 +85,7 @@ func (k *checker) checkContent(ev event.Event) {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
 		if k.announced[ev.Call]++; k.announced[ev.Call] == 1 {
-			k.order = append(k.order, ev.Call)
+			k.calls = append(k.calls, ev.Call)
 		}
 	case *event.ToolResult:
 		k.results[ev.Call]++
@@ -113,14 +113,14 @@ func (k *checker) checkBlock(b message.Block) {
 		text = b.Text
 	}
 	if streamed, ok := k.text[b.BlockID()]; ok && streamed != text {
-		k.Errorf("block %s: the text of the deltas is %q, that of the message %q", b.BlockID(), streamed, text)
+		k.Errorf("block %s: the text of the deltas is %q, the text in the message %q", b.BlockID(), streamed, text)
 	}
 }
 
-// checkCalls checks the calls that were announced. While a call waits, others of the same answer may have no result.
+// checkCalls checks the calls that were announced. While a call waits, the other calls of its answer may have no result.
 func (k *checker) checkCalls(waits bool) {
 	k.Helper()
-	for _, call := range k.order {
+	for _, call := range k.calls {
 		switch {
 		case k.announced[call] > 1:
 			k.Errorf("call %s was announced %d times", call, k.announced[call])
@@ -130,18 +130,21 @@ func (k *checker) checkCalls(waits bool) {
 	}
 }
 
-// roundTrip encodes v to JSON, decodes it into empty, and encodes that again.
+// roundTrip fails the test unless v stays the same when it is encoded to JSON, decoded into empty, and encoded again.
 func roundTrip(t T, what string, v, empty any) {
 	t.Helper()
+	var again []byte
 	data, err := json.Marshal(v)
 	if err == nil {
 		err = json.Unmarshal(data, empty)
 	}
-	if err != nil {
-		t.Errorf("%s: %v", what, err)
-		return
+	if err == nil {
+		again, err = json.Marshal(empty)
 	}
-	if again, err := json.Marshal(empty); err != nil || !bytes.Equal(again, data) {
-		t.Errorf("%s: encoded, decoded and encoded again it differs: %v\n%s\n%s", what, err, data, again)
+	switch {
+	case err != nil:
+		t.Errorf("%s: %v", what, err)
+	case !bytes.Equal(again, data):
+		t.Errorf("%s changes when it is encoded, decoded and encoded again:\n%s\n%s", what, data, again)
 	}
 }

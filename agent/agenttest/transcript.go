@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("agenttest.update", false, "write golden transcripts anew")
 
-// updating reports whether golden files are written: with -agenttest.update, or with the -update of the tested package.
+// updating reports whether golden files are written: with -agenttest.update, or with the tested package's flag -update.
 func updating() bool {
 	packageFlag := flag.Lookup("update")
 	return *update || packageFlag != nil && packageFlag.Value.String() == "true"
@@ -39,52 +39,51 @@ func runContext(t T) context.Context {
 	return context.Background()
 }
 
-// A recordingModel records the system prompt and the tools of each request.
+// A recordingModel adds the system prompt and the tools of each request to a transcript.
 type recordingModel struct {
 	model.Model
-	script *transcript
+	transcript *transcript
 }
 
 func (m *recordingModel) Unwrap() model.Model { return m.Model }
 
 func (m *recordingModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		m.script.request(req)
+		m.transcript.addRequest(req)
 		m.Model.Generate(ctx, req)(yield)
 	}
 }
 
-// A transcript is a conversation as the sections of a txtar file. The results of parallel calls are in the
-// order of the calls.
+// A transcript is a conversation as the sections of a txtar file.
 type transcript struct {
-	mu       sync.Mutex // a model may be called on another goroutine
+	mu       sync.Mutex // guards the other fields: a model may be called on another goroutine
 	sections []txtar.File
 
 	system, tools string          // of the last request
-	asked         map[string]bool // the calls whose question this run has recorded
+	asked         map[string]bool // the calls whose question is in a section of this run
 }
 
 func (s *transcript) add(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.append(name, text)
+	s.addLocked(name, text)
 }
 
-func (s *transcript) append(name, text string) {
+func (s *transcript) addLocked(name, text string) {
 	data := []byte(text)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		data = append(data, '\n')
 	}
 	if txtar.NeedsQuote(data) {
-		if quoted, err := txtar.Quote(data); err == nil { // Quote fails only for invalid UTF-8 or without a final newline
+		if quoted, err := txtar.Quote(data); err == nil { // fails only for invalid UTF-8, which stays unquoted
 			data = quoted
 		}
 	}
 	s.sections = append(s.sections, txtar.File{Name: name, Data: data})
 }
 
-// request records the system prompt and the tools, if they have changed.
-func (s *transcript) request(req *model.Request) {
+// addRequest adds the system prompt and the tools if they differ from those of the last request.
+func (s *transcript) addRequest(req *model.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names strings.Builder
@@ -93,40 +92,40 @@ func (s *transcript) request(req *model.Request) {
 	}
 	if req.System != s.system {
 		s.system = req.System
-		s.append("system", req.System)
+		s.addLocked("system", req.System)
 	}
 	if names.String() != s.tools {
 		s.tools = names.String()
-		s.append("tools", s.tools)
+		s.addLocked("tools", s.tools)
 	}
 }
 
-// inputs records the answers of the user and the host. Messages are recorded from their events.
-func (s *transcript) inputs(inputs []agent.Input) {
+// addInputs begins a run: it adds the inputs, except messages, which addEvent adds.
+func (s *transcript) addInputs(inputs []agent.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = map[string]bool{}
 	for _, in := range inputs {
 		switch in := in.(type) {
 		case event.Confirm:
-			s.append("confirm", confirmText(in))
+			s.addLocked("confirm", confirmText(in))
 		case event.Result:
-			s.append("deliver", in.Call+"\n"+blocksText(in.Blocks))
+			s.addLocked("deliver", in.Call+"\n"+blocksText(in.Blocks))
 		case agent.Interrupt:
-			s.append("interrupt", "")
+			s.addLocked("interrupt", "")
 		case agent.Compact:
-			s.append("compact", "")
+			s.addLocked("compact", "")
 		}
 	}
 }
 
 func confirmText(in event.Confirm) string {
 	var b strings.Builder
-	word := "deny"
+	decision := "deny"
 	if in.Allow {
-		word = "allow"
+		decision = "allow"
 	}
-	fmt.Fprintf(&b, "%s %s\n", in.Call, word)
+	fmt.Fprintf(&b, "%s %s\n", in.Call, decision)
 	if in.Input != nil {
 		fmt.Fprintf(&b, "input: %s\n", in.Input)
 	}
@@ -139,10 +138,11 @@ func confirmText(in event.Confirm) string {
 	return b.String()
 }
 
-func (s *transcript) event(ev event.Event) {
+// addEvent adds an event, unless others in the transcript show the same.
+func (s *transcript) addEvent(ev event.Event) {
 	switch ev := ev.(type) {
 	case *event.Message:
-		s.message(ev)
+		s.addMessage(ev.Message)
 	case *event.Approval:
 		text := fmt.Sprintf("%s %s %s\nreason: %s\n", ev.Name, ev.Call, ev.Input, ev.Reason)
 		if ev.Safety {
@@ -154,48 +154,49 @@ func (s *transcript) event(ev event.Event) {
 		s.addOnce(ev.Call, "approval", text+ev.Preview)
 	case *event.External:
 		s.addOnce(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
-	case *event.Background: // its result is in the hint for the model
+	case *event.Background: // the text of the result is in the hint for the model
 		text := "continues"
 		if ev.Result != nil {
 			text = string(ev.Result.Outcome)
 		}
 		s.add("background", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, text))
 	case *event.Elicitation:
-		text := strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + ev.Message + "\n"
+		text := strings.TrimSpace(ev.Server+" "+ev.Call) + "\n"
+		if ev.Action != "" { // an earlier event had the question
+			s.add("elicitation", text+strings.TrimSpace(string(ev.Action)+" "+ev.Error))
+			return
+		}
+		text += ev.Message + "\n"
 		for _, part := range []string{string(ev.Schema), ev.URL, strings.Join(ev.Warnings, "\n"), ev.Error} {
 			if part != "" {
 				text += part + "\n"
 			}
 		}
-		if ev.Action != "" { // an earlier event had the question
-			text = strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + strings.TrimSpace(string(ev.Action)+" "+ev.Error)
-		}
 		s.add("elicitation", text)
-	case *event.Sampling:
+	case *event.Sampling: // has a Text or is Refused
 		s.add("sampling", strings.TrimSpace(ev.Server+" "+ev.Call+" "+ev.Model)+"\n"+ev.Text+ev.Refused)
 	case *event.Discard:
 		s.add("discard", ev.Error)
 	case *event.Retry:
 		s.add("retry", fmt.Sprintf("attempt %d: %s", ev.Attempt, ev.Error))
-	case *event.Compaction:
+	case *event.Compaction: // has at most one of Summary and Failed
 		s.add("compaction", fmt.Sprintf("%d messages dropped\n%s", ev.Dropped, ev.Summary+ev.Failed))
 	case *event.End:
 		s.add("end", strings.TrimSpace(string(ev.Reason)+" "+ev.Detail))
 	}
 }
 
-// addOnce records a question about a call unless this run has recorded it already.
+// addOnce adds a question about a call, unless this run has asked it already.
 func (s *transcript) addOnce(call, name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.asked[call] {
 		s.asked[call] = true
-		s.append(name, text)
+		s.addLocked(name, text)
 	}
 }
 
-func (s *transcript) message(ev *event.Message) {
-	m := ev.Message
+func (s *transcript) addMessage(m *message.Message) {
 	if m.Role != message.RoleTool {
 		s.add(string(m.Role), blocksText(m.Blocks))
 		return
@@ -232,16 +233,16 @@ func blocksText(bs message.Blocks) string {
 }
 
 // Golden compares the transcript of the conversation so far with the txtar file
-// at path, or writes the file if the test was run with -agenttest.update, or with the package's own flag -update.
+// at path, or writes the file if the test was run with -agenttest.update, or with the tested package's flag -update.
 func (c *Conversation) Golden(path string) {
 	c.t.Helper()
-	c.script.mu.Lock()
-	defer c.script.mu.Unlock()
+	c.transcript.mu.Lock()
+	defer c.transcript.mu.Unlock()
 	want, err := os.ReadFile(path)
 	if err != nil && !(updating() && errors.Is(err, fs.ErrNotExist)) {
 		c.t.Fatalf("golden transcript: %v; run the test with -agenttest.update to write it", err)
 	}
-	got := txtar.Format(&txtar.Archive{Comment: txtar.Parse(want).Comment, Files: c.script.sections})
+	got := txtar.Format(&txtar.Archive{Comment: txtar.Parse(want).Comment, Files: c.transcript.sections})
 	switch {
 	case bytes.Equal(got, want):
 	case updating():
