@@ -13,12 +13,12 @@ type Confirm struct {
 	Call  string `json:"call"` // the id of the call
 	Allow bool   `json:"allow"`
 
-	// Question is [Approval.Question]. If it is not 0, the answer is refused after another question about the same
-	// call has replaced this one: the user has not seen the new question.
+	// Question is [Approval.Question]; 0 means the latest. The answer is refused if a new question about the same call,
+	// which the user has not seen, has replaced this question.
 	Question int64 `json:"question,omitempty"`
 
-	// Input, if not nil, replaces the arguments of an allowed call. They are validated and judged again; if
-	// the call has become more dangerous, it is asked about again. The model is informed of the change.
+	// Input, if not nil, replaces the arguments of an allowed call. The new arguments are validated and judged; if
+	// the call has become more dangerous, the user is asked again. The model is informed of the change.
 	Input json.RawMessage `json:"input,omitempty"`
 
 	// Rules are added to the conversation's policy. They must be rules for the same tool, and allow or deny.
@@ -27,7 +27,8 @@ type Confirm struct {
 	// Reason is given to the model when the call is refused.
 	Reason string `json:"reason,omitempty"`
 
-	// By is who has answered, such as the name of a person or of a program, for the record. "" means the user.
+	// By is who has answered, such as the name of a person or of a program; "" means "the user". [ToolStart.Reason] and
+	// [ToolResult.By] show it.
 	By string `json:"by,omitempty"`
 
 	ID string `json:"-"` // of the answer itself; see agent.WithID
@@ -56,7 +57,7 @@ type Result struct {
 	ID         string          `json:"-"` // of the answer itself; see agent.WithID
 }
 
-// Return returns the answer that the call succeeded with blocks, each a [*message.Text] or a [*message.Data].
+// Return returns the result of a call that succeeded, with blocks that are each a [*message.Text] or a [*message.Data].
 func (e *External) Return(blocks ...message.Block) Result {
 	return Result{Call: e.Call, Blocks: blocks}
 }

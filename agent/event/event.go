@@ -70,24 +70,24 @@ type RunStart struct {
 	Resumed bool   `json:"resumed,omitempty"`
 }
 
-// ModelStart says that the model is being called. Digest identifies the list of tools in the request: if it
+// ModelStart says that the model is being called. Digest identifies the list of tools in the request: if the list
 // changes, the provider's prompt cache misses.
 type ModelStart struct {
 	Header
-	Message string `json:"message"` // the id of the coming message
+	Message string `json:"message"` // the id that the answer will have
 	Step    int    `json:"step"`    // counted from 1 for each input
 	Model   string `json:"model,omitempty"`
-	Tools   int    `json:"tools"`
+	Tools   int    `json:"tools"` // number of tools in the list
 	Digest  string `json:"digest,omitempty"`
 
-	// Same and Parts describe the request, if the session is saved: it begins with the first Same parts of the previous
-	// request of the conversation, and continues with Parts. What follows a difference is not in the provider's cache.
-	// The first request of a process has everything in Parts.
+	// Same and Parts describe the request if agent.Config.Save is set: the request begins with the first Same parts of
+	// the conversation's previous request, which are in the provider's cache, and continues with Parts. The first request
+	// of a process has all its parts in Parts.
 	Same  int    `json:"same,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 
-	// Groups are all groups of the toolkit that the ceiling of its Scope grants, if the session is saved and something about them
-	// has changed since the previous request of the process.
+	// Groups are all groups of tools that may be opened (see toolkit.Ceiling), if agent.Config.Save is set and a group has
+	// changed since the process's previous request.
 	Groups []Group `json:"groups,omitempty"`
 }
 
@@ -95,12 +95,12 @@ type ModelStart struct {
 type Group struct {
 	Name  string `json:"name"`
 	Open  bool   `json:"open,omitempty"`
-	Tools int    `json:"tools"` // those that are known; the tools of a server are known once it has started
-	Bytes int    `json:"bytes"` // of their definitions
-	About int    `json:"about"` // bytes of its name and description, which are all that the model reads of a closed group
-	// By is who opened or closed it since the previous request: "model" with a control tool; "rule", because groups
-	// exclude each other or a parent was closed; "user", see toolkit.Scope.ByUser; or "host", the program. Empty if it
-	// has not changed.
+	Tools int    `json:"tools"` // number of known tools; the tools of a server are known once the server has started
+	Bytes int    `json:"bytes"` // of the tools' definitions
+	About int    `json:"about"` // bytes of the group's name and description: the model reads no more of a closed group
+	// By is who opened or closed the group since the previous request: "model" with a control tool; "rule", because groups
+	// exclude each other or a parent was closed; "user", see toolkit.Scope.ByUser; or "host", the program. Empty if the
+	// group was neither opened nor closed.
 	By string `json:"by,omitempty"`
 }
 
@@ -108,10 +108,10 @@ type Group struct {
 // Equal Parts have equal contents.
 type Part struct {
 	Kind   string `json:"kind"`           // "tool", "system", "message" or "change"
-	Name   string `json:"name,omitempty"` // of the tool; the role of the message, or "hint"; the tools that were added (+) and removed (-)
+	Name   string `json:"name,omitempty"` // a tool's name, a message's role or "hint", a change like "+added -removed"
 	Digest string `json:"digest"`
-	Bytes  int    `json:"bytes"`          // of its text, which a provider may write differently
-	Data   int    `json:"data,omitempty"` // images and files
+	Bytes  int    `json:"bytes"`          // of the text; a provider may encode it with more or fewer
+	Data   int    `json:"data,omitempty"` // number of images and files
 }
 
 // TextDelta is the next piece of the model's text.
@@ -140,7 +140,7 @@ type ToolCallDelta struct {
 	Args    string `json:"args"`
 }
 
-// Discard says that the deltas of a message are invalid: the stream broke off and the model is called again.
+// Discard says that the deltas of a message are invalid: the answer broke off and the model is called again.
 type Discard struct {
 	Header
 	Message string `json:"message"`
@@ -183,18 +183,17 @@ type ToolStart struct {
 	Call   string `json:"call"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // why it may run
-	// Begun is when it began, if that was before the model's answer was complete.
+	// Begun is when the call began, if that was before the model's answer was complete; see agent.Config.Eager.
 	Begun time.Time `json:"begun,omitzero"`
 }
 
-// ToolDelta is a piece of a result. Text is for the model unless ForUser is set; Data says that an image or
-// file arrived, which the result will contain.
+// ToolDelta is a piece of a result. Text is for the model unless ForUser is set.
 type ToolDelta struct {
 	Header
 	Call    string `json:"call"`
 	Name    string `json:"name"`
 	Text    string `json:"text,omitempty"`
-	Data    string `json:"data,omitempty"` // a media type
+	Data    string `json:"data,omitempty"` // the media type of an image or file, which only the result contains
 	ForUser bool   `json:"for_user,omitempty"`
 
 	// Progress, if not nil, is the progress of the call. Text may be empty then.
@@ -207,13 +206,13 @@ type ToolResult struct {
 	Call    string              `json:"call"`
 	Name    string              `json:"name"`
 	Outcome message.Outcome     `json:"outcome"`
-	Text    string              `json:"text"`
+	Text    string              `json:"text"` // of Result
 	Result  *message.ToolResult `json:"result"`
-	By      string              `json:"by,omitempty"` // who has refused the call; see Confirm.By
+	By      string              `json:"by,omitempty"` // who has refused the call, see Confirm.By; empty if no one has
 }
 
-// An Approval asks the user whether a call may run. It is answered by a [Confirm]. Suggest lists rules that
-// may be accepted with the answer, so that the question is not asked again.
+// An Approval asks the user whether a call may run. It is answered by a [Confirm]. Suggest lists rules that the
+// user may accept with the answer, so that such a call is not asked about again.
 type Approval struct {
 	Header
 	Call    string            `json:"call"`
@@ -224,13 +223,12 @@ type Approval struct {
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 	Preview string            `json:"preview,omitempty"` // what the call would do, such as a diff
 
-	// Runs is the text that would run, if it differs from the one in Input: a command as it was judged. Show
-	// both to the user.
+	// Runs is the command that would run, if Input contains it in another form. Show both to the user.
 	Runs string `json:"runs,omitempty"`
 
-	// Profile is the sandbox profile of the call if it is allowed, and Network says whether it may connect to
+	// Profile is the sandbox profile that the call would run with, and Network says whether the call may connect to
 	// other machines. The empty Profile says that the tool has no sandbox, and [permission.ProfileOpen] that
-	// this call would run outside of the sandbox: Network has no meaning for either.
+	// this call would run outside of the sandbox: in both cases Network has no meaning.
 	Profile permission.Profile `json:"profile,omitempty"`
 	Network bool               `json:"network,omitempty"`
 
@@ -247,36 +245,36 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// Elicitation is a question that a running call asks the user; see agent.Config.Elicit. It is emitted again, with an
-// Action, when it is answered; the values of a form are in no event. Message is plain text from the server; a question
-// without a Server is the agent's own.
+// Elicitation is a question that a running call asks the user; see agent.Config.Elicit. When the user has answered, it is
+// emitted again, with an Action; no event has the values of a form. Message is plain text from the Server; without a
+// Server the agent itself asks.
 type Elicitation struct {
 	Header
-	Call     string          `json:"call,omitempty"` // empty if it could be one of several calls
+	Call     string          `json:"call,omitempty"` // empty if several calls could have caused it
 	Server   string          `json:"server,omitempty"`
 	Message  string          `json:"message"`
 	Schema   json.RawMessage `json:"schema,omitempty"` // of the form
-	URL      string          `json:"url,omitempty"`    // of the page, never open it without asking the user
+	URL      string          `json:"url,omitempty"`    // of a page; never open it without asking the user
 	Site     string          `json:"site,omitempty"`   // the host of the page
 	Warnings []string        `json:"warnings,omitempty"`
 	Action   host.Action     `json:"action,omitempty"`
-	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the user
+	Error    string          `json:"error,omitempty"` // why the question was cancelled, if not by the user
 }
 
-// Sampling reports a request of a server to the model: the answer, or why the request was refused.
+// Sampling reports a request of an MCP server to the model: the answer, or why the request was refused.
 type Sampling struct {
 	Header
-	Call    string        `json:"call,omitempty"`
+	Call    string        `json:"call,omitempty"` // empty if several calls could have caused it
 	Server  string        `json:"server"`
 	Model   string        `json:"model,omitempty"`
-	Text    string        `json:"text,omitempty"`
-	Usage   message.Usage `json:"usage"` // counted as usage of the run
-	Refused string        `json:"refused,omitempty"`
+	Text    string        `json:"text,omitempty"`    // the answer
+	Usage   message.Usage `json:"usage"`             // counted as usage of the run
+	Refused string        `json:"refused,omitempty"` // why; empty if the model has answered
 }
 
-// Background says that a call continues in the background, or, with a Result, how it ended there; see
-// agent.Config.Background. The [*ToolResult] of such a call, which is emitted when it moves there, is only for
-// the model: it says that the call continues.
+// Background says that a call continues in the background, or, with a Result, how the call ended there; see
+// agent.Config.Background. The [*ToolResult] of such a call is emitted when the call moves to the background, and only
+// tells the model so.
 type Background struct {
 	Header
 	Call   string              `json:"call"`
@@ -320,7 +318,7 @@ const (
 type End struct {
 	Header
 	Reason EndReason       `json:"reason"`
-	Detail string          `json:"detail,omitempty"` // the limit, the error, or what the model call was waiting for when it was interrupted
+	Detail string          `json:"detail,omitempty"` // the limit, the error, or what an interrupted model call was waiting for
 	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last text at a limit
 	Output json.RawMessage `json:"output,omitempty"` // the answer of agent.ReplyAs
 	Steps  int             `json:"steps"`            // model calls for the last input
