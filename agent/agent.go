@@ -46,8 +46,9 @@
 // time may use a State; a second one gets [ErrBusy].
 //
 // The start of a call is saved before the call starts, on disk with [Config.Save]. If a program is stopped in the
-// middle of a call, the next run does not make it again: its result says that it is unknown whether it had an
-// effect. Only if its tool declares it idempotent ([tool.IdempotentChecker]) is it made once more, with the same key.
+// middle of a call, the next run does not repeat the call: its result says that it is unknown whether the call had an
+// effect. Only a call that its tool declares idempotent ([tool.IdempotentChecker]) is repeated, once, with the same
+// idempotency key ([tool.Call]).
 //
 // # Trust
 //
@@ -100,43 +101,43 @@ type Config struct {
 	Temperature *float64 // of the model's answers; nil means the model's own default
 	MaxTokens   int      // output of one answer, including reasoning; 0 means the model's own limit
 
-	// Policy decides what may run. The zero Policy asks about every call. New rejects a rule for an unknown tool
-	// whose name is similar to that of a known one, and a rule with a pattern that its tool
-	// does not support. Other unknown names may belong to tools that a source will list.
+	// Policy decides what may run. The zero Policy asks about every call. New rejects a rule whose tool is unknown but
+	// similar in name to a known tool, and a rule with a pattern that its tool does not support. Other unknown names
+	// may belong to tools that a source will list.
 	Policy permission.Policy
 
 	// Middleware wraps runs, steps, model calls, tool calls and decisions.
 	Middleware []Middleware
 
-	// Approve, if not nil, answers questions within the run, so that it does not end waiting. It is
+	// Approve, if not nil, answers approval questions within the run, so that the run does not end waiting. It is
 	// called for one question at a time. Running calls continue meanwhile, and their events are emitted
-	// after it has returned. The Confirm is for the call in question; its Call may be empty.
+	// after Approve has returned. The Call of the returned Confirm may be empty.
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
 	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a call
-	// runs: forms and pages; see [host.Elicitation]. A question without a Server is from the agent itself, whether
-	// a server may use the model ([Limits]); accepting it allows that. The caller waits on a live connection, so a
-	// run cannot end waiting for the answer: if Elicit is nil or fails, the question is cancelled. It is called on
-	// goroutines of the calls, never while another question or Approve is open; its context ends with the call.
+	// runs: forms and pages; see [host.Elicitation]. With an Elicitation without a Server the agent itself asks whether
+	// a server may use the model (see [Limits].Samples). An MCP server waits for the answer on a live connection, so a
+	// run cannot end waiting for it: if Elicit is nil or fails, the question is cancelled. Elicit is called on
+	// the goroutine of the call, never while another question or Approve is open; its context ends with the call.
 	// The answer is validated against the form, sent only to the server, and neither saved nor emitted.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
-	// AnswerWithin is the time within which a question may be answered; 0 means no limit. A later answer
-	// fails with [ErrExpired], and a run without inputs asks again. After that time the context of Approve
-	// ends; an answer that Approve returns later is ignored, and the run ends waiting.
+	// AnswerWithin is the time within which an [*event.Approval] may be answered; 0 means no limit. A later answer
+	// fails with [ErrExpired], and a run without inputs asks again. The context of Approve ends after
+	// AnswerWithin; an answer that Approve returns later is ignored, and the run ends waiting.
 	AnswerWithin time.Duration
 
-	// Save, if not nil, saves the State. It is called before anything that depends on it is emitted or run. An error
-	// ends the run: open calls are closed, and what could not be saved is not emitted, except the [*event.End]. The
-	// State in memory is consistent anyway. [State.Saving] returns what else can be saved with it: the events.
+	// Save, if not nil, saves the State. It is called after each change, before an event reports the change or a call
+	// relies on it. An error ends the run: open calls are closed, and what could not be saved is not emitted, except
+	// the [*event.End]. The State in memory is consistent anyway. [State.Saving] returns the events to save with it.
 	Save func(context.Context, *State) error
 
 	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions, the
 	// approvals, or anything else in it: a run rejects a State with a wrong seal with [ErrTampered]. The seal also
-	// covers the Policy and the schemas of the tools in question. It is as strong as the Key: use 32 random bytes
-	// (16 are the minimum), the same for all processes. The seal does not protect against replay of an older
-	// State of this conversation, or of another conversation: a host that lets clients store States must remember
-	// the latest seal, or a client can have an approved call run twice.
+	// covers the Policy and the schemas of the tools with open calls. It is as strong as the Key: use 32 random bytes
+	// (16 are the minimum), the same for all processes. The seal does not protect against replay of another State
+	// with a valid seal, such as an older one: a host that lets clients store States must remember the latest seal
+	// of each conversation, or a client can have an approved call run twice.
 	//
 	// Without a Key the messages and approvals in a loaded State are trusted:
 	// anyone who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
@@ -145,10 +146,10 @@ type Config struct {
 	Key []byte
 
 	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is
-	// encoded, by Save or otherwise, and what [Window.Results] stores. Tools still get the original arguments, and
-	// the model the original conversation; so do Approve and the result of Reply, and the State in memory is not
-	// changed. In a State that was loaded the model reads placeholders, and an open call with a placeholder in its
-	// arguments is not run. It applies to sub-agents too, whose own Redact counts only if this is nil.
+	// encoded, by Save or otherwise, and what [Window.Results] stores. Secrets stay in what the model, tools and
+	// Approve read, in the result of Reply, and in the State in memory. After a State was loaded the model reads
+	// placeholders, and an open call with a placeholder in its arguments is not run. This Redactor replaces those of
+	// sub-agents, which apply only if it is nil.
 	//
 	// Text is emitted a little later if it may be the beginning of a secret, and the arguments of
 	// a call when they are complete. The errors of Run are not redacted.
@@ -163,26 +164,27 @@ type Config struct {
 	// question, at most MaxParallel at a time. Their output, questions and results are emitted after the answer
 	// is complete: only the timing differs. ToolTimeout counts from their start.
 	//
-	// If the answer breaks off its calls are stopped and forgotten: they have run for nothing. That does no harm if
-	// tools that claim to be read-only are, and cost neither money nor a quota; so Eager is not the default. No call
+	// If the answer breaks off, the calls that it started are stopped and forgotten. That is harmless only if tools
+	// that claim to be read-only really are, and cost neither money nor a quota; so Eager is not the default. No call
 	// starts early in a sub-agent that shares a limit of tool calls, or while calls run in the background.
 	Eager bool
 
-	// Background is how long a tool call may keep the model waiting; 0 means until it ends. A call that takes
+	// Background is how long a tool call may keep the model waiting; 0 means until the call ends. A call that takes
 	// longer continues in the background, if its tool is marked Parallel or agrees ([tool.Backgrounder]), at most
-	// MaxParallel of them at a time. Its result then says that it continues; the model gets the real result before
-	// a later model call, in a message from the program. With the tool background the model can look at such a
+	// MaxParallel calls at a time. Its result then says that it continues; the model gets the real result before
+	// a later model call, in a message from the program. With the tool named background the model can look at such a
 	// call, wait for it, or stop it. Sub-agents and calls that change which tools are visible are never moved.
 	//
-	// A run ends only after these calls, so each delays the end by ToolTimeout at most. If the model answers
-	// while some still run, the run waits for the next one to end and calls the model again, with its result. They
-	// are stopped when the run is cancelled or fails, and at Limits.Time. After a crash they are not made again.
+	// A run ends only after its background calls, so each delays the end by ToolTimeout at most. If the model answers
+	// while some still run, the run waits for the next one to end and calls the model again, with its result.
+	// Background calls are stopped when the run is cancelled or fails, and at Limits.Time, and are not repeated after
+	// a crash.
 	Background time.Duration
 
 	Window Window // how the conversation is kept within the window
 
 	// Retry configures retries of failed model calls; the zero value retries with back-off. A model that
-	// retries by itself ([middleware.Retry]) keeps its configuration. In both cases each retry is a [*event.Retry]
+	// was made by [middleware.Retry] keeps its own configuration. In both cases each retry is a [*event.Retry]
 	// event, and OnRetry is called.
 	Retry middleware.RetryConfig
 
@@ -199,10 +201,16 @@ type Seams struct {
 
 // An Agent runs conversations. It is immutable and safe for concurrent use.
 type Agent struct {
-	cfg Config
-	levels
+	cfg        Config
 	background tool.Tool // the tool named background; nil without Config.Background
 	parent     *subLink  // to the run that this agent works for as a sub-agent, or nil
+
+	// The functions that a run calls, wrapped in Config.Middleware:
+	model          model.Model
+	reveals        bool // the model accepts tools in the conversation; see reveal.go
+	toolMiddleware []tool.Middleware
+	judge          JudgeFunc
+	instructions   InstructionsFunc
 }
 
 // minKey is the minimum size of [Config].Key in bytes; 128 bits cannot be guessed.
@@ -259,29 +267,29 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Go = func(fn func()) { go fn() }
 	}
 	a := &Agent{cfg: cfg, background: background}
-	a.levels = compose(&a.cfg)
+	a.applyMiddleware()
 	return a, nil
 }
 
-// Limits bound the work for one input. A run that reaches one asks the model for a final answer, without tools,
-// and ends with [event.EndLimit]. They are checked before each model call; only ToolCalls and Time also stop the
-// rest of a batch, and Time also running calls. The zero value of a field other than Steps means no limit. The
-// work of sub-agents ([AsTool]) counts as it happens, except their steps.
+// Limits bound the work for one input. A run that reaches a limit asks the model for a final answer, without tools,
+// and ends with [event.EndLimit]. Limits are checked before each model call; ToolCalls and Time also prevent the
+// remaining tool calls of an answer, and Time stops running calls. Unless a field says otherwise, 0 means no limit.
+// The work of sub-agents ([AsTool]) counts as it happens, except their steps.
 type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
-	ToolCalls int     // calls that the model may make
+	ToolCalls int     // tool calls that the model may make
 	Tokens    int     // input and output together, as the server reports them
 	Cost      float64 // in US dollars, or in the currency of Price if that is not nil
 
-	// Time counts from the input, including waiting for approval. When it is up model calls and
-	// tool calls are cancelled. After a tool call, or between two, the model may still give a
-	// final answer, within another quarter of Time, but at least 1 second and at most 30.
+	// Time counts from the input, including waiting for approval. When it is up, model calls and tool calls are
+	// cancelled. Unless a model call was cancelled, the model may still give a final answer, within another quarter
+	// of Time, but at least 1 second and at most 30.
 	Time time.Duration
 
 	// Samples and SampleTokens limit the requests of tools, and of the MCP servers behind them, to the model
 	// (sampling): their number (0 means 10), and the input and output tokens of all of them (0 means 50,000). A
-	// negative value forbids them. The other limits include them. The policy judges each like a call of a tool
-	// named mcp__SERVER__sampling; if it asks, [Config.Elicit] must allow.
+	// negative value forbids sampling. Tokens, Cost and Time include sampling. The policy judges each request like a
+	// call of a tool named mcp__SERVER__sampling; if the policy asks, [Config.Elicit] must allow the request.
 	Samples, SampleTokens int
 
 	// Price returns the cost of the tokens of an answer. If it is nil and Cost is set, the prices are from package
@@ -296,7 +304,7 @@ func (l *Limits) setPrice(m model.Model) error {
 	}
 	price, err := catalog.Default().Price(modelName(m))
 	if err != nil {
-		return fmt.Errorf("Limits.Cost needs the prices of the model: %w; set Limits.Price, to a function or to that of a catalog.Table with the model", err)
+		return fmt.Errorf("Limits.Cost needs the prices of the model: %w; set Limits.Price", err)
 	}
 	l.Price = price
 	return nil
@@ -317,22 +325,23 @@ type Window struct {
 	Tokens int
 
 	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8, negative never.
-	// First long old results are cut. If that is not enough the model is asked for a summary of all but the newest
-	// messages, in fixed fields (goal, decisions, files, facts, open tasks, …) or else in plain text. If it gives
-	// none, whole turns (a message of the user and what follows it) are dropped, and a note tells the model.
-	// The same is done when a server rejects a request for its length. Keep is the share that is kept verbatim
-	// together with the current turn; 0 means 0.1. Open groups, skills and tasks are repeated after the summary.
+	// First long old results are cut. If that is not enough, the model is asked for a summary of all but the newest
+	// messages, in fixed fields (goal, decisions, files, facts, open tasks, …) or else in plain text. If the model gives
+	// no summary, whole turns (a message of the user and what follows it) are dropped, and a note tells the model.
+	// A conversation is also shortened when a server rejects a request for its length. Keep is the share of the window
+	// for the newest messages, which stay verbatim; 0 means 0.1. Open groups, skills and tasks are repeated after the
+	// summary.
 	Compact, Keep float64
 
 	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
-	// of tokens in the window if that is less, negative no limit. Of a longer text it reads the
-	// beginning and the end. Results, if not nil, stores the whole; see [ReadResult]. Pinned results
+	// of tokens in the window if that is less, negative no limit. Of a longer text the model reads the
+	// beginning and the end. Results, if not nil, stores the whole text; see [ReadResult]. Pinned results
 	// ([tool.Chunk]), such as the instructions of skills, are never cut.
 	MaxResult int
 	Results   Results
 
-	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all. If there are more
-	// the oldest are replaced with notes, down to half as many, so that the provider's cache is not lost with each new one.
+	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all. If there are more,
+	// the oldest are replaced with notes until MaxData/2 are left: each replacement loses the provider's cache.
 	MaxData int
 }
 
@@ -358,19 +367,8 @@ func (w *Window) setDefaults(m model.Model) error {
 	return nil
 }
 
-var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware must pass it on")
-
-// levels has the functions that a run calls, composed with middleware when the agent is made.
-type levels struct {
-	model        model.Model
-	reveals      bool // the model accepts tools in the conversation; see reveal.go
-	aroundTools  []tool.Middleware
-	judge        JudgeFunc
-	instructions InstructionsFunc
-}
-
 // withJudgement returns a JudgeFunc whose decisions have a judgement of the call, even if a middleware
-// returns a decision without one.
+// returns a decision without one. A denied call needs none, since it does not run.
 func withJudgement(next JudgeFunc) JudgeFunc {
 	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 		d := next(ctx, p, c)
@@ -381,20 +379,18 @@ func withJudgement(next JudgeFunc) JudgeFunc {
 	}
 }
 
-func compose(cfg *Config) levels {
-	mws := cfg.Middleware
-	l := levels{
-		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: withJudgement(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
-		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
-			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
-	}
+// applyMiddleware sets the functions that Config.Middleware wraps. Run and Step are wrapped in each run.
+func (a *Agent) applyMiddleware() {
+	mws := a.cfg.Middleware
+	a.model = wrap(mws, a.cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model })
+	a.judge = withJudgement(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }))
+	a.instructions = wrap[InstructionsFunc](mws, func(context.Context) string { return a.cfg.Instructions },
+		func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions })
 	for _, m := range mws {
 		if m.Tool != nil {
-			l.aroundTools = append(l.aroundTools, m.Tool)
+			a.toolMiddleware = append(a.toolMiddleware, m.Tool)
 		}
 	}
-	revealer, ok := model.As[model.Revealer](l.model)
-	l.reveals = ok && revealer.Reveals()
-	return l
+	revealer, ok := model.As[model.Revealer](a.model)
+	a.reveals = ok && revealer.Reveals()
 }

@@ -21,36 +21,36 @@ import (
 // checkInputs rejects inputs that do not fit the state, before any of them has an effect, so that a host that
 // made a mistake can correct it and try again.
 func (r *run) checkInputs(inputs []Input) error {
-	var calls []string
-	interrupted := false
+	var answered []string // ids of calls
+	afterInterrupt := false
 	for i, in := range inputs {
 		if err := checkKind(i, in); err != nil {
 			return err
 		}
 		if call, want := answeredCall(in); want != "" {
-			if interrupted {
+			if afterInterrupt {
 				return errors.New("answer follows Interrupt; put answers first")
 			}
 			if err := r.checkAnswer(in); err != nil {
 				return err
 			}
-			if slices.Contains(calls, call) {
+			if slices.Contains(answered, call) {
 				return fmt.Errorf("call %q is answered twice; give one answer", call)
 			}
-			calls = append(calls, call)
+			answered = append(answered, call)
 		}
 		switch in := in.(type) {
 		case say:
-			if len(r.st.loop.Open) > 0 && !interrupted && len(r.st.Pending()) > 0 {
+			if !afterInterrupt && len(r.st.Pending()) > 0 {
 				return r.st.waiting("answer with Confirm or Result, or end the calls with Interrupt, before saying more")
 			}
 			if err := checkSaid(in.msg); err != nil {
 				return err
 			}
 		case Interrupt:
-			interrupted = true
+			afterInterrupt = true
 		case Compact:
-			if !interrupted && len(r.st.Pending()) > 0 {
+			if !afterInterrupt && len(r.st.Pending()) > 0 {
 				return r.st.waiting("answer with Confirm or Result, or end the calls with Interrupt, before compacting")
 			}
 		}
@@ -61,7 +61,7 @@ func (r *run) checkInputs(inputs []Input) error {
 	return nil
 }
 
-// checkAnswer checks an answer to a call of this run, or of a sub-agent, with the sub-agent's checks.
+// checkAnswer checks an answer to a call of this run or of a sub-agent, against the state of the one that made the call.
 func (r *run) checkAnswer(in Input) error {
 	call, want := answeredCall(in)
 	owner, id, err := r.locate(call)
@@ -78,7 +78,7 @@ func (r *run) checkAnswer(in Input) error {
 	return checkResult(in.(event.Result))
 }
 
-// checkSaid checks a user's message. Model APIs reject an empty one, and
+// checkSaid checks a user's message. Model APIs reject an empty message, and
 // calls or results in it would be forged history.
 func checkSaid(m *message.Message) error {
 	if len(m.Blocks) == 0 {
@@ -98,8 +98,8 @@ func checkSaid(m *message.Message) error {
 	return nil
 }
 
-// checkConfirm checks an answer and its rules and arguments. Edited arguments are checked here
-// so that the host learns of a mistake at once; they are judged when the call's turn comes.
+// checkConfirm checks the answer to the question about c, with its rules and edited arguments. Whether the policy
+// allows those arguments is decided when the call's turn comes.
 func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	if r.expired(c) {
 		return fmt.Errorf("%w: approval of call %q was requested at %s and expired after %v; run without inputs to be asked again",
@@ -111,12 +111,12 @@ func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
 	}
-	_, err := r.edited(c, in)
+	_, err := r.editedInput(c, in)
 	return err
 }
 
-// edited returns the arguments as the user edited them, after [tool.Arguments]; nil if they are unchanged.
-func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
+// editedInput returns the arguments as the user edited them, validated by [tool.Arguments]; nil if they are unchanged.
+func (r *run) editedInput(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
 		return nil, nil
 	}
@@ -134,12 +134,12 @@ func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	return args.JSON, nil
 }
 
-// expired reports whether the question about c may no longer be answered: the preview that the user was
-// shown may be outdated.
+// expired reports whether the question about c, a call of this run, may no longer be answered: the preview that the
+// user was shown may be outdated. For calls of sub-agents see tooLate.
 func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r.cfg.Now()) }
 
-// answerDeadline returns the last moment at which a question, of this run or of a sub-agent, may be answered;
-// the zero time if it does not expire. It fails if the question is no longer open.
+// answerDeadline returns the last moment at which the question about a call, of this run or of a sub-agent, may be
+// answered; the zero time if the question does not expire. It fails if the sub-agent no longer exists.
 func (r *run) answerDeadline(call string) (time.Time, error) {
 	owner, id, err := r.locate(call)
 	if err != nil {
@@ -151,6 +151,7 @@ func (r *run) answerDeadline(call string) (time.Time, error) {
 	return time.Time{}, nil
 }
 
+// tooLate reports whether an answer about a call, of this run or of a sub-agent, would be refused now.
 func (r *run) tooLate(call string) bool {
 	deadline, err := r.answerDeadline(call)
 	return err != nil || !deadline.IsZero() && r.cfg.Now().After(deadline)
@@ -183,7 +184,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			if err = r.closeOpen("interrupted by the user"); err == nil {
 				r.consume(in)
 			}
-		case Compact:
+		case Compact: // run.begin compacts
 			r.consume(in)
 			r.st.loop.NewInput(r.cfg.Now())
 		default:
@@ -194,15 +195,15 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 	}
 	for _, c := range r.st.loop.Open {
-		if len(r.questions.answers[c.ID]) > 0 {
+		if len(r.questions.answers[c.ID]) > 0 { // c is a sub-agent that has got answers
 			r.st.loop.Resume(c)
 		}
 	}
 	return interrupt, nil
 }
 
-// applyAnswer applies an answer to a call. A sub-agent gets the answer when it runs again. The rules of the answer also
-// apply to the outer conversation, whose policy judges each call of the sub-agent.
+// applyAnswer applies an answer to a call. An answer to a sub-agent's call is kept until the sub-agent runs again; its
+// rules also apply to the outer conversation, whose policy judges each call of the sub-agent.
 func (r *run) applyAnswer(in Input) error {
 	call, want := answeredCall(in)
 	if c, inner := r.st.outerCall(call); c != nil {
@@ -219,24 +220,23 @@ func (r *run) applyAnswer(in Input) error {
 		return nil
 	}
 	r.consume(in)
-	// Since the check, reopen may have ended the call, or its question may have expired: the answer has no effect then.
 	c, err := r.st.loop.Waiting(call, want)
-	if err != nil {
+	if err != nil { // since checkInputs, reopen has ended the call or its question has expired: the answer has no effect
 		return nil
 	}
 	if confirm, ok := in.(event.Confirm); ok {
-		return r.confirm(c, confirm)
+		return r.applyConfirm(c, confirm)
 	}
 	given := in.(event.Result)
 	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
 	if given.Failed {
 		res.Outcome = message.OutcomeError
 	}
-	return r.recordResult(c, res) // which truncates it: it may be a whole web page
+	return r.recordResult(c, res)
 }
 
-// addUserMessage adds a user's message. No call waits for an answer, since checkInputs would have rejected the
-// message; a call that is still open was interrupted by a crash.
+// addUserMessage adds a user's message. A call that is still open was interrupted by a crash: if it waited for an
+// answer, checkInputs would have rejected the message.
 func (r *run) addUserMessage(in say) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
@@ -248,18 +248,18 @@ func (r *run) addUserMessage(in say) error {
 	return r.addMessage(&m, "")
 }
 
-// confirm applies the user's answer.
-func (r *run) confirm(c *openCall, in event.Confirm) error {
+func (r *run) applyConfirm(c *openCall, in event.Confirm) error {
+	by := cmp.Or(in.By, "the user")
 	r.addRules(in.Rules)
 	if !in.Allow {
 		r.st.loop.Refuse(c, denial.Refused(c.Tool, in.Reason))
 		ev := newToolResult(c)
-		ev.By = cmp.Or(in.By, "the user")
+		ev.By = by
 		return r.store(ev)
 	}
-	edited, err := r.edited(c, in)
+	edited, err := r.editedInput(c, in)
 	if err == nil {
-		r.st.loop.Allow(c, cmp.Or(in.By, "the user"), edited)
+		r.st.loop.Allow(c, by, edited)
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// ask makes a model call and adds the answer to the conversation. Hints, such as a warning or the results of
-// background calls, are appended before it: a change at the beginning would invalidate the provider's cache.
+// ask makes a model call and adds the answer to the conversation. First it appends the results of background calls that
+// have ended, and the hint if there is one: a change at the beginning would invalidate the provider's cache.
 func (r *run) ask(hint string) error {
-	if err := r.addEnded(); err != nil {
+	if err := r.addEndedBackground(); err != nil {
 		return err
 	}
 	r.st.loop.Spent.Steps++
@@ -33,18 +33,18 @@ func (r *run) ask(hint string) error {
 			return err
 		}
 	}
-	r.cache.view = nil
+	r.cache.view = nil // list the tools anew
 	v, err := r.currentView()
 	if err == nil {
 		err = r.fitWindow(v)
 	}
 	for attempts := new(decide.Attempts); err == nil; {
 		if left, limited := r.timeLeft(); limited && left <= 0 && attempts.Answers() > 0 {
-			return nil // the caller asks for the final answer
+			return nil // the next step asks for the final answer
 		}
 		mc, failure := r.generate()
 		switch {
-		case failure != nil && r.failed != nil:
+		case failure != nil && r.failed != nil: // the run ends with r.failed
 			return nil
 		case failure != nil && r.ctx.Err() != nil:
 			return r.keepText(mc.msg, "interrupted")
@@ -57,17 +57,17 @@ func (r *run) ask(hint string) error {
 			return err
 		}
 	}
-	if errors.Is(err, errTimeUp) { // while a summary was being made
+	if errors.Is(err, errTimeUp) { // while a summary was being made: the next step asks for the final answer
 		return nil
 	}
 	return err
 }
 
-// react handles an answer or a failure, and reports whether ask is done.
+// react handles an answer or a failure, and reports whether ask is done. If not, ask makes the model call again.
 func (r *run) react(attempts *decide.Attempts, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
-	// An error that is not a model.Error is a bug, which another try would hide.
-	e, ok := errors.AsType[*model.Error](failure)
-	answer := decide.Answer{Failed: failure != nil, Refused: r.isRepairable(failure), Retryable: ok && e.Retryable(),
+	// An error that is not a model.Error is a bug, which another attempt would hide.
+	e, isModelError := errors.AsType[*model.Error](failure)
+	answer := decide.Answer{Failed: failure != nil, Refused: r.isRepairable(failure), Retryable: isModelError && e.Retryable(),
 		HasBlocks: len(mc.msg.Blocks) > 0, HasText: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
 	reaction := attempts.React(answer)
 	switch {
@@ -118,19 +118,19 @@ func isEmpty(m *message.Message) bool {
 const finishCutOff = "cut off"
 
 // keepText stores the text of an answer that broke off. Its tool calls are dropped, since they may be incomplete.
-func (r *run) keepText(answer *message.Message, why string) error {
+func (r *run) keepText(answer *message.Message, finish string) error {
 	m := *answer
 	m.Blocks = slices.DeleteFunc(slices.Clone(answer.Blocks), func(b message.Block) bool {
-		_, calls := b.(*message.ToolCall)
-		return calls
+		_, isCall := b.(*message.ToolCall)
+		return isCall
 	})
 	if isEmpty(&m) {
 		return nil
 	}
-	return r.addMessage(&m, why)
+	return r.addMessage(&m, finish)
 }
 
-// request returns a request with messages. They are clipped, so that a middleware that appends to them does not write
+// request returns a request with messages. The slice is clipped, so that a middleware that appends to it does not write
 // into the State.
 func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Request {
 	req := &model.Request{
@@ -140,10 +140,10 @@ func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Reque
 		MaxTokens:   r.cfg.MaxTokens,
 		Temperature: r.cfg.Temperature,
 	}
-	if r.dialog.last { // keep the tools listed, so that the provider's cache stays valid
+	if r.dialog.last { // forbid tools, but list them, so that the provider's cache stays valid
 		req.Choice.Mode = model.ChoiceNone
 	}
-	if r.final != nil && (r.dialog.last || r.final.asked > 1) { // it has ignored the first reminder
+	if r.final != nil && (r.dialog.last || r.final.reminders > 1) { // the model has ignored the first reminder
 		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
 	}
 	r.addTools(req, v)
@@ -161,7 +161,7 @@ func (r *run) addTools(req *model.Request, v *toolkit.View) {
 	if r.final != nil {
 		info := r.final.tool.Info()
 		req.Tools = append(req.Tools, info)
-		req.Digest += "+" + string(info.Input) // which depends on T
+		req.Digest += "+" + string(info.Input) // the schema of the typed answer; each run may have another type
 	}
 }
 
@@ -179,7 +179,7 @@ func (r *run) newAnswer() *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
 }
 
-// generate makes the next model call. If it fails, the result has the part of the answer before the error.
+// generate makes the next model call. If the call fails, the result has the part of the answer before the error.
 func (r *run) generate() (*modelCall, error) {
 	mc := &modelCall{run: r, msg: r.newAnswer()}
 	v, err := r.currentView()
@@ -191,7 +191,7 @@ func (r *run) generate() (*modelCall, error) {
 	r.recordRequest(req, start)
 	r.emit(start)
 	mc.started = start.Time
-	estimated := window.Fixed(req.System, req.Tools) + r.closedSpace() + r.gauge().Count(r.st.Messages).Tokens
+	estimated := window.Fixed(req.System, req.Tools) + r.closedToolTokens() + r.gauge().Count(r.st.Messages).Tokens
 	mc.early = r.newEarly(mc.msg.ID)
 	if err := r.exchange(req, mc); err != nil {
 		r.dropEarly()
@@ -208,7 +208,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
-	original, retrying, inbox := r.a.model, r.retrying(), &r.inbox
+	original, retrying, inbox := r.a.model, r.modelWithRetries(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Call the iterator instead of ranging over it: a loop body would take four more allocations.
 		retrying.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
@@ -231,14 +231,14 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	r.await(&mc.flight)
 	mc.complete()
 	if mc.cancelCause() != nil || r.ctx.Err() != nil {
-		r.answerErr = mc.err // reported in addition to what ends the run
+		r.answerErr = mc.err // the End reports it beside the reason that ends the run
 	}
 	switch {
 	case mc.cancelCause() != nil && mc.finish == nil:
 		return mc.cancelCause()
 	case mc.err != nil:
 		return mc.err
-	case r.consumer.stopped:
+	case r.consumer.stopped: // onReport has dropped the rest of the answer
 		return context.Canceled
 	case mc.finish == nil && r.ctx.Err() != nil:
 		return r.ctx.Err()
@@ -249,21 +249,22 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	return nil
 }
 
-// retrying returns the model with retries, each of which is an event.
-func (r *run) retrying() model.Model {
+// modelWithRetries returns the agent's model with Config.Retry. Each retry emits an event.
+func (r *run) modelWithRetries() model.Model {
 	if r.dialog.model != nil {
 		return r.dialog.model
 	}
-	retry, inbox, owner := r.cfg.Retry, &r.inbox, &flight{stage: committed} // not in r.flights: belongs to the run
+	retry, inbox := r.cfg.Retry, &r.inbox
+	sender := &flight{stage: committed} // for reports to the inbox that are of no single model call
 	onRetry := retry.OnRetry
-	retry.OnRetry = func(try int, wait time.Duration, err error) {
-		// An error means that the run has ended.
-		_ = inbox.ask(owner, func() error {
-			r.emit(&event.Retry{Attempt: try, Wait: wait, Error: err.Error()})
+	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
+		// An error of inbox.ask means that the run has ended.
+		_ = inbox.ask(sender, func() error {
+			r.emit(&event.Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
 			return nil
 		})
 		if onRetry != nil {
-			onRetry(try, wait, err)
+			onRetry(attempt, wait, err)
 		}
 	}
 	r.dialog.model = middleware.Retry(r.a.model, retry)
@@ -280,7 +281,7 @@ func (r *run) accept(mc *modelCall) error {
 		return err
 	}
 	var events, ended []event.Event
-	var opening []string // groups
+	var opening []string // the groups that calls of this answer open; their tools can be called in the next answer
 	calls := m.ToolCalls()
 	for i, tc := range calls {
 		opening = append(opening, v.Opens(tc.Name, mc.calls[i].args)...)
@@ -289,13 +290,13 @@ func (r *run) accept(mc *modelCall) error {
 	for i, tc := range calls {
 		raw := mc.calls[i].args
 		c, repaired := r.openCall(tc, raw, opening...)
-		reached := ""
+		limit := ""
 		if !r.countCall() {
-			reached = cmp.Or(r.sharedLimit(), "a limit")
+			limit = cmp.Or(r.sharedLimit(), "a limit") // the outer run, which knows the limit, may have ended
 		}
 		// The last arguments of an answer that was too long are cut off unless they are a whole object.
 		cutOff := mc.finishReason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
-		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), LimitReached: reached})
+		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), LimitReached: limit})
 		events = append(events, &event.ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
 			ended = append(ended, newToolResult(c))
@@ -309,36 +310,36 @@ func (r *run) accept(mc *modelCall) error {
 
 var errNameless = errors.New("the call does not name a tool, so nothing was run; make it again with a name from your list")
 
-// openCall returns the open call for a call of the model, and puts valid arguments into tc. A call
-// that cannot run has its result already.
-func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
+// openCall returns the open call for tc, a call of the model with the arguments raw, and the repairs of the arguments.
+// It puts valid arguments into tc. A call that cannot run already has its result. For opening see [toolkit.View.Resolve].
+func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...string) (c *openCall, repaired []string) {
 	nameless := tc.Name == ""
 	if nameless {
 		tc.Name = "unnamed" // APIs reject a call without a name
 	}
-	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
+	c = &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
 	tc.Input = json.RawMessage("{}")
 	if isObject(raw) {
 		tc.Input = strictjson.Plain(raw)
 	}
-	fail := func(err error) (*openCall, []string) {
+	reject := func(err error) (*openCall, []string) {
 		c.Status, c.Result = decide.Done, notRun(c, err)
 		return c, nil
 	}
 	if nameless {
-		return fail(errNameless)
+		return reject(errNameless)
 	}
-	t, inner, err := r.resolve(tc.Name, raw, opening...)
+	t, input, err := r.resolve(tc.Name, raw, opening...)
 	if err != nil {
-		return fail(err)
+		return reject(err)
 	}
-	args, err := tool.Arguments(t, inner)
+	args, err := tool.Arguments(t, input)
 	if err != nil {
-		return fail(err)
+		return reject(err)
 	}
 	if h, ok := tool.As[*handoff](t); ok {
 		if err := r.checkHandoff(h); err != nil {
-			return fail(err)
+			return reject(err)
 		}
 		c.Handoff = decide.HandoffTo
 		if h.to == nil {
@@ -348,7 +349,7 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	info := t.Info()
 	c.Tool, c.Input = info.Name, strictjson.Plain(args.JSON)
 	c.Parallel, c.ChangesGroups = info.Parallel, r.cache.view.ChangesGroups(info.Name)
-	if c.Tool == c.Name {
+	if c.Tool == c.Name { // else tc is a call of call_tool, whose arguments contain c.Input
 		tc.Input = c.Input
 	}
 	return c, args.Repaired

@@ -17,14 +17,14 @@ import (
 const endedInBackground = "Call %s of %s, which continued in the background, has ended (%s). Its result is between the tags; it does not come from the user.\n" +
 	"<result>\n%s\n</result>"
 
-// resultEnd matches what a model might read as the closing tag in endedInBackground.
-var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
+// closingTag matches what a model might read as the closing tag in endedInBackground.
+var closingTag = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
 // backgroundAfter returns the time after which c continues in the background, negative for never.
 //
-// A sub-agent never does: it may ask for approval, and the answer must reach it. Neither does a call on which later
-// calls depend: one that changes which tools are visible or controls the agent, or one that is not marked Parallel,
-// unless its tool is a [tool.Backgrounder].
+// Sub-agents never do: they may ask for approval, and the answer must reach them. Calls on which later calls depend
+// never do: calls that change which tools are visible or control the agent, and calls of tools that are neither marked
+// Parallel nor a [tool.Backgrounder].
 func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 	_, nested := tool.As[*subagent](t)
 	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control || nested {
@@ -51,92 +51,84 @@ func (r *run) moveToBackground(tc *toolCall) error {
 	return r.store(&event.Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 
-// backgroundFlight returns the flight of a call that this run has moved to the background or may still move there.
-func (r *run) backgroundFlight(id string) *toolCall {
+// findBackground returns the call with this id if it runs in the background or may still be moved there, else nil.
+func (r *run) findBackground(id string) *toolCall {
 	for _, f := range r.flights {
-		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil {
+		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil { // no other calls have done
 			return tc
 		}
 	}
 	return nil
 }
 
-// recordBackground keeps the result of a background call for the conversation, and emits it with the next save.
-func (r *run) recordBackground(bg *backgroundCall, res *message.ToolResult) {
+// keepBackgroundResult keeps the result of a background call until addBackgroundResults, and emits it with the next save.
+func (r *run) keepBackgroundResult(bg *backgroundCall, res *message.ToolResult) {
 	bg.Result = r.cleanResult(bg.ID, bg.Tool, res)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: bg.ID, Name: bg.Tool, Result: bg.Result})
 }
 
-// collect stores the results of the background calls that have ended or, if all is set, of all, for which it
-// waits. An error ends the run.
-func (r *run) collect(all bool) (err error) {
+// keepBackgroundResults keeps the results of the background calls that have ended; with waitForAll it waits until all
+// have ended. An error ends the run.
+func (r *run) keepBackgroundResults(waitForAll bool) (err error) {
 	for _, bg := range r.st.loop.InBackground() {
-		tc := r.backgroundFlight(bg.ID)
-		if !all && !tc.ended {
-			continue
+		if tc := r.findBackground(bg.ID); waitForAll || tc.ended {
+			r.await(&tc.flight)
+			r.forget(&tc.flight)
+			r.keepBackgroundResult(bg, tc.res)
+			err = join(err, tc.err)
 		}
-		r.await(&tc.flight)
-		r.forget(&tc.flight)
-		r.recordBackground(bg, tc.res)
-		err = join(err, tc.err)
 	}
 	return err
 }
 
-// addEnded adds the results of background calls that have ended to the conversation.
-func (r *run) addEnded() error {
-	if len(r.st.loop.Background) == 0 {
-		return nil
-	}
-	return join(r.collect(false), r.addBackgroundResults())
+// addEndedBackground adds the results of background calls that have ended to the conversation.
+func (r *run) addEndedBackground() error {
+	return join(r.keepBackgroundResults(false), r.addBackgroundResults())
 }
 
-// waitForBackground waits until a background call has ended, and adds its result to the conversation. When the time is up
-// all are cancelled.
-func (r *run) waitForBackground() error {
+// awaitOneBackground waits until any background call has ended, and adds its result to the conversation.
+func (r *run) awaitOneBackground() error {
 	defer context.AfterFunc(r.ctx, r.inbox.wake)()
-	ended := func(bg *backgroundCall) bool { return r.backgroundFlight(bg.ID).ended }
+	ended := func(bg *backgroundCall) bool { return r.findBackground(bg.ID).ended }
 	// After a crash, or while waiting for approval, there may only be results that the model has not read.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
 		r.receive()
 	}
-	return r.addEnded()
+	return r.addEndedBackground()
 }
 
-// collectAll waits until nothing runs in the background, and saves the results. It adds no
-// message: calls may be open, whose results must come next.
-func (r *run) collectAll() error {
+// awaitBackground waits until all background calls have ended, and saves their results. It adds no message to the
+// conversation: the results of open calls must come first.
+func (r *run) awaitBackground() error {
 	if len(r.st.loop.InBackground()) == 0 {
 		return nil
 	}
-	return join(r.collect(true), r.store())
+	return join(r.keepBackgroundResults(true), r.store())
 }
 
-// stopBackground cancels background calls, and waits for them: only a tool that ignores its cancellation may outlive
-// a run.
+// stopBackground cancels the background calls, and waits until they have ended.
 func (r *run) stopBackground() error {
 	for _, bg := range r.st.loop.InBackground() {
-		r.backgroundFlight(bg.ID).cancelWith(context.Canceled)
+		r.findBackground(bg.ID).cancelWith(context.Canceled)
 	}
-	return r.collect(true)
+	return r.keepBackgroundResults(true)
 }
 
-// addBackgroundResults adds the results of background calls to the conversation, in a hint, since a
-// call can have only one result and has that already. To APIs a hint is a user message,
-// and so it says that it is not from the user.
+// addBackgroundResults adds the kept results of background calls to the conversation, as hints: a call can have
+// only one result, which already says that the call continues. APIs send a hint as a user message, so the text says
+// that it is not from the user.
 func (r *run) addBackgroundResults() error {
-	if len(r.st.loop.Background) == len(r.st.loop.InBackground()) {
+	if len(r.st.loop.Background) == len(r.st.loop.InBackground()) { // no results
 		return nil
 	}
 	v, err := r.currentView()
-	m := r.hintMessage("", "")
-	// From here on nothing that may panic is called, or results would be lost.
+	m := r.hintMessage("", "") // made before RemoveEnded, as Config.NewID may panic: then no results are lost
 	var hints, data message.Blocks
 	var succeeded []string
 	for _, bg := range r.st.loop.RemoveEnded() {
 		// What the tool returned must not end the tag by itself.
-		text := resultEnd().ReplaceAllString(bg.Result.Text(), `<\/$1`)
+		text := closingTag().ReplaceAllString(bg.Result.Text(), `<\/$1`)
 		hints = append(hints, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, bg.ID, bg.Tool, bg.Result.Outcome, text)})
 		for _, d := range window.DataIn(bg.Result.Blocks) {
 			data = append(data, d)
@@ -145,7 +137,7 @@ func (r *run) addBackgroundResults() error {
 			succeeded = append(succeeded, bg.Tool)
 		}
 	}
-	if err == nil { // else the run is cancelled
+	if err == nil { // else the run ends: the next model call needs the view, too
 		v.Advance(succeeded...)
 	}
 	r.cache.view = nil
@@ -153,8 +145,8 @@ func (r *run) addBackgroundResults() error {
 	return r.addMessage(m, "")
 }
 
-// backgroundName is the tool with which a model manages its background calls. It is always listed: a change of the
-// list would invalidate the provider's cache of the whole conversation.
+// backgroundName is the tool with which a model manages its background calls. With Config.Background it is always listed,
+// even if there are no such calls: a change of the list would invalidate the provider's cache of the whole conversation.
 const backgroundName = "background"
 
 const backgroundDescription = "Manages a tool call that continues in the background: shows its progress, waits for it, or stops it. " +
@@ -168,10 +160,10 @@ type backgroundIn struct {
 
 func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
 	self := callIn(ctx)
-	if self == nil {
+	if self == nil { // called outside of a run
 		return "", fmt.Errorf("there is no call %q in the background", in.Call)
 	}
-	text, done, err := self.manage(in)
+	text, done, err := self.stopOrDescribe(in)
 	if err != nil || in.Action != "wait" {
 		return text, err
 	}
@@ -183,15 +175,16 @@ func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	text, _, err = self.manage(in)
+	text, _, err = self.stopOrDescribe(in)
 	return text, err
 }
 
-// manage stops another call, or returns its state as text for the model. done is closed when that call has ended.
-func (tc *toolCall) manage(in backgroundIn) (text string, done <-chan struct{}, err error) {
+// stopOrDescribe stops the call that in names, or describes its progress, in a text for the model. done is closed when
+// that call has ended. tc is the call of the tool background.
+func (tc *toolCall) stopOrDescribe(in backgroundIn) (text string, done <-chan struct{}, err error) {
 	var other *toolCall
 	err = tc.run.inbox.ask(&tc.flight, func() error {
-		if other = tc.run.backgroundFlight(in.Call); other == nil {
+		if other = tc.run.findBackground(in.Call); other == nil {
 			return nil
 		}
 		done = other.done

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// resolve finds the tool for a call among those that the model was shown. Opening has the groups that
-// the same answer opens.
+// resolve returns the tool that a call runs, among those that the model was shown, and the arguments for that tool; see
+// [toolkit.View.Resolve].
 func (r *run) resolve(name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	if r.final != nil && name == finalName {
 		return r.final.tool, input, nil
@@ -39,8 +39,8 @@ func (r *run) resolve(name string, input json.RawMessage, opening ...string) (to
 	return t, input, err
 }
 
-// notRun returns the result of a call that cannot run because of err. A tool that does not exist, or is hidden, may be
-// one that a rule denies: then the outcome is that of any other denial, for those who count them.
+// notRun returns the result of a call that cannot run because of err. A rule may deny a tool that is hidden or does not
+// exist: then the outcome is denied, and notRun sets c.Tool to that tool, since c.Name may be call_tool.
 func notRun(c *openCall, err error) *message.ToolResult {
 	outcome := message.OutcomeError
 	if denied, ok := errors.AsType[*denial.Error](err); ok {
@@ -50,11 +50,11 @@ func notRun(c *openCall, err error) *message.ToolResult {
 }
 
 // tool returns the tool that an open call would run. It is looked up each time, since
-// it may have changed during a pause.
+// the toolkit may have changed during a pause.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
-	if c.Tool != c.Name { // the arguments that the model has sent name the tool, as for call_tool
+	if c.Tool != c.Name { // the model has called call_tool: its arguments name the tool
 		t, _, err := r.resolve(c.Name, r.sentInput(c.ID))
-		if err != nil || t.Info().Name == c.Tool { // the Tool of a loaded State may be another one
+		if err != nil || t.Info().Name == c.Tool { // in a forged State they may name different tools; c.Tool counts
 			return t, err
 		}
 	}
@@ -62,7 +62,7 @@ func (r *run) tool(c *openCall) (tool.Tool, error) {
 	return t, err
 }
 
-// sentInput returns the arguments of a call in the last answer of the model.
+// sentInput returns the arguments of a call as the model sent them.
 func (r *run) sentInput(id string) json.RawMessage {
 	for _, m := range slices.Backward(r.st.Messages) {
 		for _, c := range m.ToolCalls() {
@@ -76,8 +76,8 @@ func (r *run) sentInput(id string) json.RawMessage {
 
 func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == finalName }
 
-// judge asks the permission engine about c. Afterwards c is allowed, asked about, covered by
-// another question, or done because it is denied or would fail.
+// judge asks the permission engine about c. Afterwards c is allowed, waits for the user's answer about c or about a
+// similar call, or is done because it is denied or would fail.
 func (r *run) judge(c *openCall) error {
 	t, err := r.tool(c)
 	if err != nil { // the list of tools has changed
@@ -85,7 +85,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := r.decision(c, p, pc)
+	d := r.decideCall(c, p, pc)
 	switch r.st.loop.Judged(c, d) {
 	case permission.Allow:
 		return nil
@@ -109,8 +109,8 @@ func (r *run) judge(c *openCall) error {
 	return err
 }
 
-// decision asks the permission engine about c. If c was judged early, the first call returns that decision instead.
-func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
+// decideCall asks the permission engine about c. If c was judged early, the first decideCall returns that decision.
+func (r *run) decideCall(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
 	if tc := r.early.find(c); tc != nil && tc.decision != nil {
 		d := *tc.decision
 		tc.decision = nil
@@ -119,9 +119,10 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 	return r.a.judge(r.withToolState(r.ctx), p, pc)
 }
 
-// judgeChanged returns a function that judges a call whose arguments middleware has changed, by the current policy.
-// It is called on the call's goroutine. It asks no question: the user has approved other arguments.
-func (r *run) judgeChanged() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
+// changedInputJudge returns a function that judges, by the current policy, a call whose arguments middleware has changed.
+// The function is called on the call's goroutine, and returns an error where the policy asks: the user has approved other
+// arguments, and cannot be asked while the call runs.
+func (r *run) changedInputJudge() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 		d := judge(ctx, p, tool.PermissionCall(t, c.Input))
@@ -132,8 +133,8 @@ func (r *run) judgeChanged() func(context.Context, tool.Tool, tool.Call) (*permi
 	}
 }
 
-// isCovered reports whether a rule suggested with an earlier question of this batch would also answer
-// the question about c. If the user accepts no rule, c is asked about later.
+// isCovered reports whether a rule that an earlier open question suggests would also answer the question about c. If the
+// user accepts no such rule, the user is asked about c later.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
 	for _, rules := range r.st.loop.CoveringRules(c) {
 		extended := *p
@@ -145,7 +146,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 	return false
 }
 
-// orElse returns the result of call, which calls a method of a tool, or the safe value if it panics.
+// orElse returns the result of call, which calls a method of a tool, or safe if the method panics.
 func orElse[T any](safe T, call func() T) (answer T) {
 	defer func() {
 		if recover() != nil {
@@ -156,8 +157,8 @@ func orElse[T any](safe T, call func() T) (answer T) {
 }
 
 // approve lets Config.Approve answer the questions about calls and about the calls of their sub-agents, and reports
-// whether any was answered. A question that was answered too late stays open, as the preview that the user saw may
-// be outdated.
+// whether any question was answered. A question that was answered too late stays open, as the preview that the user saw
+// may be outdated.
 func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -237,11 +238,11 @@ type userQuestion struct{ flight }
 func (*userQuestion) onReport(*run, report) error { return nil }
 func (uq *userQuestion) onEnd(*run) error         { uq.repanic(); return nil }
 
-// awaitAnswer receives reports of calls until the user has answered. Their events wait: a program
-// that shows events and questions on one terminal must not do both at a time.
+// awaitAnswer receives reports of calls until the user has answered. The events of the calls wait: a program that shows
+// events and questions on one terminal must not do both at a time.
 func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
-	defer func() { r.consumer.paused = false }()
+	defer func() { r.consumer.paused = false }() // if receive panics
 	for !f.ended {
 		r.receive()
 		if r.failed != nil {
@@ -267,9 +268,9 @@ func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
-// idempotencyKey returns the key of c, a call of the message with the id answerID: the same in every process that
-// continues this State, and different for any other call. It includes the id of the message because a model may
-// reuse a call id that a compaction has removed; and the arguments because the user may edit them, and services
+// idempotencyKey returns the key of c, a call of the message with the id answerID: the same key in every process that
+// continues this State, and another key for any other call. The key depends on the id of the message because a model may
+// reuse a call id that a compaction has removed; and on the arguments because the user may edit them, and services
 // reject a key that is reused with other arguments.
 func (r *run) idempotencyKey(c *openCall, answerID string) string {
 	h := sha256.New()
@@ -283,14 +284,13 @@ func (r *run) idempotencyKey(c *openCall, answerID string) string {
 // recordResult saves and emits the result of a call.
 func (r *run) recordResult(c *openCall, res *message.ToolResult) error {
 	c.End(r.cleanResult(c.ID, c.Name, res))
-	// An answer that failed to validate is an error result; the model tries again.
-	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
+	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess { // else its arguments were invalid, and the model tries again
 		r.final.value = c.Input
 	}
 	return r.store(newToolResult(c))
 }
 
-// cleanResult prepares res to be stored as the result of a call.
+// cleanResult prepares res to be stored as the result of a call: damaged images are replaced, long texts shortened.
 func (r *run) cleanResult(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
 	if limit := r.cfg.Window.MaxResult; limit >= 0 {
@@ -299,9 +299,9 @@ func (r *run) cleanResult(call, name string, res *message.ToolResult) *message.T
 	return res
 }
 
-// closeOpen ends every open call, and adds the batch to the conversation: APIs reject a history with
-// a call without a result, so that the conversation could not be continued. It continues after an error,
-// so that the State in memory is consistent even if it cannot be saved.
+// closeOpen ends every open call with a result that says why, and adds the results to the conversation: APIs reject a
+// history with a call without a result. It continues after an error, so that the State in memory is consistent even if
+// it cannot be saved.
 func (r *run) closeOpen(why string) (err error) {
 	if len(r.st.loop.Open) == 0 {
 		return nil
@@ -316,10 +316,10 @@ func (r *run) closeOpen(why string) (err error) {
 	return join(err, r.addResults(nil))
 }
 
-// addResults adds the results of the open calls to the conversation, in call order. Unless v is nil, it tells v which
-// calls succeeded: once, after all, so that the order in which they ended does not matter.
+// addResults adds the results of the open calls, which have all ended, to the conversation, in call order. Unless v is
+// nil, it tells v which calls succeeded: at once, so that the order in which they ended does not matter.
 func (r *run) addResults(v *toolkit.View) error {
-	id, now := r.cfg.NewID("msg"), r.cfg.Now() // call these first: if one panics no result is lost
+	id, now := r.cfg.NewID("msg"), r.cfg.Now() // before Close, as these functions may panic: then no result is lost
 	path, handsOver := r.st.pathAfter(r.st.loop.Open)
 	m, succeeded := r.st.loop.Close()
 	m.ID, m.Created = id, now

@@ -82,7 +82,7 @@ func TestEagerForgets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: middleware.RetryConfig{Retries: -1}}, row.turns...)
-				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
+				a.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				st := &State{Messages: []*message.Message{message.User(strings.Repeat("word ", 300)), message.Assistant(&message.Text{Text: "yes"})}}
 				if err := noted.Update(toolstate.With(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
 					t.Fatal(err)
@@ -120,7 +120,7 @@ func TestEagerConsumerLeaves(t *testing.T) {
 				c, st := newClock(), new(State)
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), noter(c))},
 					turn{chunks: append(whole(`c1 ask {}`, `c2 read {"path":"1h"}`).chunks[:2:2], &model.TextDelta{Text: "I ask."}, &model.TextDelta{Text: "Still."})})
-				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
+				a.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				defer func() {
 					_ = recover()
 					equal(t, "notes", c.String(), "20ms begins 1h, 40ms stops 1h")
@@ -142,7 +142,7 @@ func TestEagerCancelled(t *testing.T) {
 		c, st := newClock(), new(State)
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, MaxParallel: 1, Toolkit: toolkit.Of(noter(c))},
 			whole(`c1 read {"path":"1ms"}`, `c2 read {"path":"1h"}`), says("done"))
-		a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
+		a.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		evs, _ := playCtx(t, ctx, a, st, Say("go"))
@@ -172,7 +172,7 @@ func TestEagerChangedCall(t *testing.T) {
 					j = journal{}
 					a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "look", reads))},
 						turn{chunks: []model.Chunk{whole(`c1 read {"path":"a"}`).chunks[0], row.more, finish(model.FinishToolCalls)}}, says("done"))
-					a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
+					a.model = &paced{turnModel: w, pace: time.Millisecond}
 					st := new(State)
 					if _, err := play(t, a, st, Say("go")); err != nil {
 						t.Fatal(err)
@@ -229,7 +229,7 @@ func TestEagerHoldsBack(t *testing.T) {
 								}
 							}, reads)))},
 						turn{chunks: append(whole("c1 " + row.tool + " {}").chunks[:1:1], &model.TextDelta{Text: "I call."}, &model.TextDelta{}, finish(model.FinishToolCalls))}, says("done"))
-					a.levels.model = &paced{turnModel: w, pace: 2 * time.Second}
+					a.model = &paced{turnModel: w, pace: 2 * time.Second}
 					st := new(State)
 					evs, err := play(t, a, st, Say("go"))
 					if row.tool == "aborts" != errors.Is(err, tool.ErrAbort) {
@@ -277,7 +277,7 @@ func TestEagerLeaves(t *testing.T) {
 		}}
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: time.Minute, Middleware: []Middleware{ends}, Toolkit: toolkit.Of(timed(c, "read", reads))},
 			whole(`c1 read {"path":"3m"}`), whole(`c2 read {"path":"1s"}`), says("meanwhile"), says("done"))
-		a.levels.model = &paced{turnModel: w, pace: 30 * time.Second}
+		a.model = &paced{turnModel: w, pace: 30 * time.Second}
 		st := new(State)
 		for ev, err := range a.Run(t.Context(), st, Say("go")) {
 			if err != nil {
@@ -308,7 +308,7 @@ func TestEagerKey(t *testing.T) {
 			}, o))
 			a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(keyed)}, whole(`c1 keyed {"path":"a"}`), says("done"))
 			m = &paced{turnModel: w, pace: time.Millisecond}
-			a.levels.model = m
+			a.model = m
 			st := &State{ID: "ses"}
 			if _, err := play(t, a, st, Say("go")); err != nil {
 				t.Fatal(err)
@@ -343,7 +343,7 @@ func TestEagerRefused(t *testing.T) {
 					Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
 					Approve: func(context.Context, event.Approval) (event.Confirm, error) { return row.answer, nil }},
 					whole(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
-				a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
+				a.model = &paced{turnModel: w, pace: time.Millisecond}
 				st := new(State)
 				if _, err := play(t, a, st, Say("go")); err != nil {
 					t.Fatal(err)
@@ -378,7 +378,7 @@ func TestEagerSharedLimit(t *testing.T) {
 			}, reads))
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(read)},
 				whole(`s1 read {"path":"a"}`, `s2 read {"path":"b"}`), says("helped"))
-			m.turnModel, sub.levels.model = w, m
+			m.turnModel, sub.model = w, m
 			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -430,7 +430,7 @@ func TestEagerJudgedAgain(t *testing.T) {
 				Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 					return event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
 				}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
-			a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
+			a.model = &paced{turnModel: w, pace: time.Millisecond}
 			st := new(State)
 			if _, err := play(t, a, st, Say("go")); err != nil {
 				t.Fatal(err)
@@ -459,7 +459,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 			}
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: middleware.RetryConfig{Retries: -1},
 				Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), timed(c, "look", tool.Options{}))}, turns...)
-			sub.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
+			sub.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -483,7 +483,7 @@ func TestEagerLastAnswer(t *testing.T) {
 		var j journal
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(noting(&j, "read", reads))},
 			whole(`c1 read {"path":"a"}`), whole(`c2 read {"path":"b"}`))
-		a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
+		a.model = &paced{turnModel: w, pace: time.Millisecond}
 		evs, err := play(t, a, new(State), Say("go"))
 		if err != nil {
 			t.Fatal(err)

@@ -207,7 +207,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 			}
 		}
 		a, w := newAgent(t, cfg, slices.Clone(c.turns)...)
-		m.turnModel, a.levels.model = w, m
+		m.turnModel, a.model = w, m
 		st := new(State)
 		in := []Input{Say("go")}
 		var lines []string

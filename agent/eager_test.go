@@ -134,7 +134,7 @@ func TestEagerTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: row.eager, MaxParallel: row.most, Toolkit: toolkit.Of(timed(c, "read", reads))}, row.turn, says("done"))
-				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
+				a.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				var st State
 				finished := false
 				for ev, err := range a.Run(t.Context(), &st, Say("go")) {
@@ -275,7 +275,7 @@ func TestEagerStarts(t *testing.T) {
 					row.cfg.Policy = someAsked
 				}
 				a, w := newAgent(t, row.cfg, row.turn, says("done"))
-				a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
+				a.model = &paced{turnModel: w, pace: time.Millisecond}
 				st, early := new(State), "?"
 				for ev, err := range a.Run(t.Context(), st, Say("go")) {
 					if err != nil {

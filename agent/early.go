@@ -11,10 +11,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// earlyCalls are the calls of an answer that run before it is complete; see [Config.Eager].
-// They are its first calls, without a gap. Their flights are launched before they are committed.
+// earlyCalls are the calls of an answer that run before the answer is complete; see [Config.Eager].
+// They are the first calls of the answer, without a gap. Their flights are in stage launched until commit.
 //
-// Nothing of them is stored or emitted until the answer is complete. Then either all or none of them
+// Nothing of these calls is stored or emitted until the answer is complete. Then either all or none of them
 // become calls of the answer: changes of the tools' State cannot be undone for a single call.
 type earlyCalls struct {
 	run       *run
@@ -23,18 +23,19 @@ type earlyCalls struct {
 	closed    bool        // no further call of this answer starts early
 	accepted  bool        // the calls are part of the answer and will not be dropped
 	callLimit int         // the number of calls that the limits allow
-	checks    int         // how often the arguments of the next call were checked
+	checks    int         // how often isWhole has parsed the arguments of the next call
 
-	rules int    // number of accepted rules before the first call
-	tools []byte // the tools' State before the first call, as JSON
+	// Before the first call:
+	ruleCount int    // number of rules that the user had accepted
+	tools     []byte // the tools' State as JSON
 }
 
-// maxChecks limits how often the arguments of a call are checked for completeness. Flat ones
-// take a single check; nested ones in many pieces could take one for each piece.
+// maxChecks limits how often the arguments of a call are parsed to see whether they are complete: nested objects that
+// arrive in many pieces may end in a brace each time. Arguments without nested objects are parsed once.
 const maxChecks = 8
 
-// newEarly prepares for an answer. It returns nil if none of its calls may start early, for example while background
-// calls run: their changes of the tools' State could not be distinguished from those of early calls.
+// newEarly drops the early calls of the last answer, and prepares for those of the next one. It returns nil if no call
+// may start early, for example while background calls run: they may change the tools' State, which dropEarly restores.
 func (r *run) newEarly(answerID string) *earlyCalls {
 	r.dropEarly()
 	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
@@ -43,7 +44,7 @@ func (r *run) newEarly(answerID string) *earlyCalls {
 	return r.early
 }
 
-// startReady starts the calls that can start after a piece of the answer has arrived.
+// startReady starts the calls whose arguments are complete, after a piece of the answer has arrived.
 func (e *earlyCalls) startReady(mc *modelCall) {
 	for !e.closed && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
 		c := &mc.calls[len(e.calls)]
@@ -55,8 +56,8 @@ func (e *earlyCalls) startReady(mc *modelCall) {
 	}
 }
 
-// isWhole reports whether the arguments of c are complete: they are a closed object. An empty object counts only if
-// the model has started the next block, since some servers send it before the arguments.
+// isWhole reports whether the arguments of c are a complete object. An empty object is complete only if the model has
+// started the next block, since some servers send {} before the arguments.
 func (e *earlyCalls) isWhole(c *partialCall, nextStarted bool) bool {
 	args := bytes.TrimSpace(c.args)
 	if c.call.Name == "" || !bytes.HasSuffix(args, []byte("}")) || e.checks >= maxChecks ||
@@ -84,11 +85,11 @@ func (e *earlyCalls) mayDrop() bool {
 	return e != nil && !e.accepted && len(e.calls) > 0 && e.calls[0].started()
 }
 
-// begin starts a call, and reports whether it did. If a call cannot start, the calls after it do not start either:
-// they may depend on its effects.
-func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
+// begin starts a call with the arguments raw, and reports whether it did. If a call cannot start, the calls after it do
+// not start either: they may depend on its effects.
+func (e *earlyCalls) begin(sent *message.ToolCall, raw string) bool {
 	r := e.run
-	c, t := e.open(tc, raw)
+	c, t := e.open(sent, raw)
 	if c == nil || r.ctx.Err() != nil || r.timeIsUp() {
 		return false
 	}
@@ -98,24 +99,24 @@ func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 	}
 	d := r.a.judge(r.withToolState(r.ctx), r.currentPolicy(), pc)
 	c.Judgement = &d.Judgement
-	f := r.newToolCall(c, t, e.answerID)
-	f.raw, f.decision, f.begun = raw, &d, r.cfg.Now()
-	e.calls = append(e.calls, f)
+	tc := r.newToolCall(c, t, e.answerID)
+	tc.raw, tc.decision, tc.begun = raw, &d, r.cfg.Now()
+	e.calls = append(e.calls, tc)
 	if d.Behavior != permission.Allow {
 		return false
 	}
-	r.startToolCall(f)
+	r.startToolCall(tc)
 	return true
 }
 
-// open returns the open call that tc would become, and its tool; nil if it may not start early. It checks the tool's
+// open returns the open call that sent would become, and its tool; nil if it may not start early. It checks the tool's
 // definition first, since resolving calls of control tools may be expensive.
-func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
+func (e *earlyCalls) open(sent *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
-	if info := shownInfo(r.cache.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
+	if info := shownInfo(r.cache.view, sent.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
 	}
-	clone := *tc // tc itself is opened with the complete answer
+	clone := *sent // openCall changes it; sent itself is opened when the answer is complete
 	c, repaired := r.openCall(&clone, json.RawMessage(raw))
 	if c.Status != decide.New || len(repaired) > 0 || c.ChangesGroups || !c.Parallel {
 		return nil, nil
@@ -130,7 +131,7 @@ func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Too
 	return c, t
 }
 
-// shownInfo returns the definition that the model was shown for a tool name, or nil.
+// shownInfo returns the definition of a tool that the model was shown, or nil.
 func shownInfo(v *toolkit.View, name string) *tool.Info {
 	infos := v.Tools()
 	for i := range infos { // by index, as Infos are large and may be many
@@ -141,18 +142,18 @@ func shownInfo(v *toolkit.View, name string) *tool.Info {
 	return nil
 }
 
-// admitNext reports whether the limits allow another call. Before the first it records what dropEarly restores.
+// admitNext reports whether the limits allow another call. For the first call it records what dropEarly restores.
 func (e *earlyCalls) admitNext() bool {
 	if len(e.calls) > 0 {
 		return len(e.calls) < e.callLimit
 	}
 	var err error
 	e.tools, err = e.run.st.Tools.MarshalJSON()
-	e.callLimit, e.rules = e.run.callsLeft(), len(e.run.st.Rules)
+	e.callLimit, e.ruleCount = e.run.callsLeft(), len(e.run.st.Rules)
 	return err == nil && e.callLimit > 0
 }
 
-// matchEarly connects the early calls with the open calls of the answer.
+// matchEarly connects the early calls with the open calls of the complete answer, or drops them if they differ.
 func (r *run) matchEarly(calls []partialCall) {
 	e := r.early
 	if e == nil {
@@ -166,7 +167,7 @@ func (r *run) matchEarly(calls []partialCall) {
 		}
 		tc.call = c
 	}
-	e.accepted = len(e.calls) == 0 || !e.calls[0].started() // then nothing needs to be undone
+	e.accepted = len(e.calls) == 0 || !e.calls[0].started() // nothing has run that may have to be dropped
 }
 
 // find returns the early call for the open call c, or nil.
@@ -189,16 +190,16 @@ func (r *run) acceptEarly() (same bool, err error) {
 	if e == nil || e.accepted {
 		return true, nil
 	}
-	if len(r.st.Rules) != e.rules { // each call is judged by the new rules when it starts
+	if len(r.st.Rules) != e.ruleCount { // the new rules must judge the calls before they start
 		r.dropEarly()
 		return false, nil
 	}
 	for _, tc := range e.calls {
 		c := tc.call
-		if !tc.started() { // only judged
+		if !tc.started() {
 			continue
 		}
-		for c.Status == decide.Allowed && c.Judged != r.st.loop.EndedCalls() {
+		for c.Status == decide.Allowed && c.Judged != r.st.loop.EndedCalls() { // more than once if Config.Approve edits c
 			if err := r.judge(c); err != nil {
 				return false, err
 			}

@@ -22,28 +22,30 @@ func (st *State) finalCall() *message.ToolCall {
 	return nil
 }
 
-// findFinal sets the typed answer if the conversation already has it.
-func (r *run) findFinal() {
+// reuseFinal sets the typed answer if the conversation already has it.
+func (r *run) reuseFinal() {
 	c := r.st.finalCall()
 	if r.final == nil || c == nil {
 		return
 	}
-	if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // err: an earlier run asked for another type
+	if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // it fails if the answer is of another type
 		r.final.value = args.JSON
 	}
 }
 
+const maxReminders = 3
+
 // remind asks again for the typed answer after the model has answered without it.
 func (r *run) remind() error {
-	if r.final.asked++; r.final.asked > 3 {
+	if r.final.reminders++; r.final.reminders > maxReminders {
 		return errors.New("the model did not call " + finalName + ", although the request required it")
 	}
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps only the call of final_answer from the answer that lastAnswer requested. Other calls may not run at
-// a limit, and a call without a result cannot be stored.
-func (r *run) keepFinal(mc *modelCall) error {
+// acceptFinal accepts only the call of final_answer from an answer at a limit, or else keeps the text. Other calls may
+// not run at a limit, and a call without a result cannot be stored.
+func (r *run) acceptFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.call.Name == finalName })
 	if i < 0 {
 		return r.keepText(mc.msg, string(mc.finishReason()))
@@ -53,10 +55,10 @@ func (r *run) keepFinal(mc *modelCall) error {
 	return r.accept(mc)
 }
 
-// lastAnswer asks for a last answer without tools, and keeps it unless it is empty. If the model fails, the run ends
-// as it would have anyway; only the event.End also reports the failure.
+// lastAnswer asks for a last answer without tools, and keeps it unless it is empty. If the model call fails, the run
+// ends because of the limit anyway, and the event.End reports both.
 func (r *run) lastAnswer(limit string) error {
-	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
+	if err := join(r.awaitBackground(), r.addBackgroundResults()); err != nil {
 		return err
 	}
 	r.st.loop.Spent.Stopped = limit
@@ -72,7 +74,7 @@ func (r *run) lastAnswer(limit string) error {
 	}
 	r.dialog.last = true
 	defer func() { r.dialog.last = false }()
-	mc := &modelCall{msg: new(message.Message)}
+	mc := &modelCall{msg: new(message.Message)} // no answer, if there is an error before the model call
 	v, err := r.currentView()
 	if err == nil {
 		err = r.fitWindow(v)
@@ -83,15 +85,13 @@ func (r *run) lastAnswer(limit string) error {
 		}
 		err = r.repairConversation(v, err)
 	}
-	if err == nil && r.final != nil {
+	if err == nil {
 		r.answerErr = nil
-		return r.keepFinal(mc)
-	}
-	switch {
-	case err == nil:
-		r.answerErr = nil
+		if r.final != nil {
+			return r.acceptFinal(mc)
+		}
 		r.spend(mc.msg)
-	case !errors.Is(err, errTimeUp):
+	} else if !errors.Is(err, errTimeUp) { // when the time is up, exchange has set answerErr
 		r.answerErr = err
 	}
 	return r.keepText(mc.msg, string(mc.finishReason()))

@@ -77,7 +77,7 @@ func TestRefusedPictures(t *testing.T) {
 		refused := 0
 		server := func(next ...turn) {
 			w.turns = nil
-			a.levels.model = turnFunc(func(req *model.Request) turn {
+			a.model = turnFunc(func(req *model.Request) turn {
 				w.reqs = append(w.reqs, req)
 				if row.bad == "all" || strings.Contains(fmt.Sprint(pictures(req)), row.bad) && row.bad != "" {
 					refused++
@@ -119,7 +119,7 @@ func TestRefusedPictures(t *testing.T) {
 // that the server rejects: the summary is made without it.
 func TestRefusedPictureInASummary(t *testing.T) {
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: shots(), Window: Window{Tokens: 10_000}})
-	a.levels.model = turnFunc(func(req *model.Request) turn {
+	a.model = turnFunc(func(req *model.Request) turn {
 		switch {
 		case len(pictures(req)) > 0:
 			return turn{err: &model.Error{Kind: model.KindBadImage, Message: "no"}}

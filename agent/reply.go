@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -214,7 +215,7 @@ func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 		}
 	}
 	if end == nil {
-		return nil, errNoEnd
+		return nil, errors.New("agent: the run ended without an End; a Run middleware must pass it on")
 	}
 	return end, nil
 }

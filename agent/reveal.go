@@ -21,11 +21,11 @@ import (
 // definitions come from the toolkit. If they have changed there, the next request shows a new first list.
 type revealedTools struct {
 	revealedJSON
-	head        []tool.Info // the first list; nil until a State that was loaded is used
-	headDigest  string
-	changes     []*model.ToolChange // Changes with the definitions
-	digest      string              // of the list that the changes lead to
-	closedSpace int                 // estimated tokens of the tools that were shown but can no longer be called
+	head             []tool.Info // the first list; nil until a State that was loaded is used
+	headDigest       string
+	changes          []*model.ToolChange // Changes with the definitions
+	digest           string              // of the list that the changes lead to
+	closedToolTokens int                 // estimated tokens of the tools that were shown but can no longer be called
 }
 
 // revealedJSON is the part that the State stores.
@@ -147,12 +147,12 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 			c.Add = append(c.Add, t)
 		}
 	}
-	v.closedSpace = 0
+	v.closedToolTokens = 0
 	for i, t := range shown {
 		if wanted[t.Name] {
 			continue
 		}
-		v.closedSpace += window.Tools(shown[i : i+1])
+		v.closedToolTokens += window.Tools(shown[i : i+1])
 		if callable[t.Name] {
 			c.Remove = append(c.Remove, t.Name)
 		}
@@ -168,10 +168,10 @@ func definitionHash(t *tool.Info) string {
 	return hash(data)
 }
 
-// closedSpace estimates the tokens of tools in a request that can no longer be called.
-func (r *run) closedSpace() int {
+// closedToolTokens estimates the tokens of tools in a request that can no longer be called.
+func (r *run) closedToolTokens() int {
 	if v := r.st.revealed; r.a.reveals && v != nil && v.Generation == r.st.Generation {
-		return v.closedSpace
+		return v.closedToolTokens
 	}
 	return 0
 }

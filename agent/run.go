@@ -142,7 +142,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
 	// Calls that were cut off come before the inputs: recovering may end the call that an answer is for.
 	for _, bg := range r.st.loop.InBackground() { // of an earlier run that was interrupted
-		r.recordBackground(bg, decide.ResultLost())
+		r.keepBackgroundResult(bg, decide.ResultLost())
 	}
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -152,7 +152,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		return event.EndInterrupted, nil
 	}
 	if len(inputs) == 0 && !resumed {
-		r.findFinal()
+		r.reuseFinal()
 	}
 	if left, limited := r.timeLeft(); limited {
 		r.cancelCallsAfter(left)
@@ -296,7 +296,7 @@ func (r *run) step() (event.EndReason, error) {
 				err = r.addResults(v)
 			}
 		case decide.WaitBackground:
-			err = r.waitForBackground()
+			err = r.awaitOneBackground()
 		case decide.Wait:
 			var answered bool
 			if answered, err = r.approve(r.st.loop.Open...); err == nil && !answered {
@@ -309,7 +309,7 @@ func (r *run) step() (event.EndReason, error) {
 		case decide.Stop:
 			return event.EndLimit, nil
 		case decide.Finish:
-			return event.EndCompleted, r.collectAll()
+			return event.EndCompleted, r.awaitBackground()
 		}
 		r.fail(err)
 	}
@@ -336,7 +336,7 @@ func (r *run) announcePending() error {
 		return nil
 	}
 	asking := slices.DeleteFunc(slices.Clone(r.st.loop.Open), func(c *openCall) bool { return c.Status != decide.Asking || r.expired(c) })
-	err := r.collectAll()
+	err := r.awaitBackground()
 	for _, c := range asking {
 		c.Asked = r.cfg.Now()
 	}

@@ -21,7 +21,7 @@ import (
 // toolCall is that of the outer toolCall, a slash and the id of c.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
-		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeChanged()}}
+		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.changedInputJudge()}}
 	tc.task = tc
 	if tc.parent != nil {
 		tc.id = tc.parent.id + "/" + c.ID
@@ -54,7 +54,7 @@ func (r *run) startToolCall(tc *toolCall) {
 	if tc.link != nil {
 		ctx = context.WithValue(ctx, subLinkKey{}, tc.link)
 	}
-	middleware := r.a.aroundTools // read here: a hand-off changes r.a
+	middleware := r.a.toolMiddleware // read here: a hand-off changes r.a
 	r.launch(&tc.flight, func() {
 		defer release()
 		tc.execute(ctx, middleware)

@@ -18,9 +18,9 @@ const (
 
 // A finalAnswer is the typed answer that a run must end with.
 type finalAnswer struct {
-	tool  tool.Tool
-	value json.RawMessage // the valid answer; nil until it arrives
-	asked int             // how often the model was reminded
+	tool      tool.Tool
+	value     json.RawMessage // the valid answer; nil until it arrives
+	reminders int             // hints to the model that it must still give the answer
 }
 
 // valueArgument has a T that is not a struct as a member, because arguments are an object.

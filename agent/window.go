@@ -23,7 +23,7 @@ func (r *run) gauge() *window.Gauge {
 
 // fixed estimates the part of the next request that is not the conversation.
 func (r *run) fixed(v *toolkit.View) int {
-	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedSpace()
+	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedToolTokens()
 }
 
 // fitWindow compacts the conversation if the next request would fill too much of the window.

@@ -217,7 +217,7 @@ func runWindowed(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Res
 		t.Fatal(err)
 	}
 	s.t = t
-	a.levels.model = turnFunc(s.answer)
+	a.model = turnFunc(s.answer)
 	st := &State{}
 	generation, before, poor := 0, 0, 0
 	for ev, err := range a.Run(t.Context(), st, Say("the question: look around")) {
@@ -322,7 +322,7 @@ func TestNothingToRemove(t *testing.T) {
 		a, w := newAgent(t, Config{Policy: bypass, Window: row.ctx})
 		w.turns = nil
 		n := 0
-		a.levels.model = turnFunc(func(req *model.Request) turn {
+		a.model = turnFunc(func(req *model.Request) turn {
 			n++
 			if req.Choice.Mode == model.ChoiceNone {
 				return says("They talked.")
@@ -370,7 +370,7 @@ func TestCutResultsCanBeRead(t *testing.T) {
 			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy, other, read), Window: row.cfg, Limits: Limits{Steps: 500}})
 			got, steps, filled := "", 0, false
 			readOn := regexp.MustCompile(`(?s)^(.*?)\n\[… \d+ bytes (?:left out here|more); read them with (\w+) (\{[^\n]*?\})\]`)
-			a.levels.model = turnFunc(func(req *model.Request) turn {
+			a.model = turnFunc(func(req *model.Request) turn {
 				if req.Choice.Mode == model.ChoiceNone {
 					return says("It is being read.")
 				}
