@@ -246,6 +246,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 		return &model.Error{Kind: model.KindUpstream, Message: "the answer ended without a finish"}
 	}
 	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
+	r.spend(mc.msg) // even if the answer cannot be used
 	return nil
 }
 
@@ -275,7 +276,6 @@ func (r *run) modelWithRetries() model.Model {
 // before the answer is saved, so that after a crash a bad call does not look like an interrupted one.
 func (r *run) accept(mc *modelCall) error {
 	m := mc.msg
-	r.spend(m)
 	v, err := r.currentView()
 	if err != nil {
 		return err

@@ -90,7 +90,6 @@ func (r *run) lastAnswer(limit string) error {
 		if r.final != nil {
 			return r.acceptFinal(mc)
 		}
-		r.spend(mc.msg)
 	} else if !errors.Is(err, errTimeUp) { // when the time is up, exchange has set answerErr
 		r.answerErr = err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -143,4 +144,22 @@ func TestLastAnswerFits(t *testing.T) {
 			equal(t, "refused", refused, row.requests)
 		})
 	}
+}
+
+// TestUsageOfUnusableAnswers: an empty answer, and a last answer without the typed one, cost as much as any other.
+func TestUsageOfUnusableAnswers(t *testing.T) {
+	empty := turn{chunks: []model.Chunk{finish(model.FinishStop)}}
+	a, _ := newAgent(t, Config{}, empty, says("Hello."))
+	var st State
+	if _, err := a.Reply(t.Context(), &st, Say("Hi")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "usage with an empty answer", st.Usage, message.Usage{Input: 20, Output: 4})
+
+	a, _ = newAgent(t, Config{Limits: Limits{Tokens: 1}}, calls(`c1 none {}`), says("Graz."))
+	st = State{}
+	if _, err := ReplyAs[verdict](t.Context(), a, &st, Say("Where to?")); !errors.Is(err, ErrLimit) {
+		t.Fatal(err)
+	}
+	equal(t, "usage without a typed answer", st.Usage, message.Usage{Input: 20, Output: 4})
 }

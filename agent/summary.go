@@ -138,7 +138,6 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 		if err := r.exchange(req, mc); err != nil {
 			return "", err
 		}
-		r.spend(mc.msg)
 		ev.Usage.Add(*mc.msg.Usage)
 		return mc.msg.Text(), nil
 	})
