@@ -115,9 +115,9 @@ type Config struct {
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
 	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a call
-	// runs: forms and pages; see [host.Elicitation]. With an Elicitation without a Server the agent itself asks whether
+	// runs: forms and pages; see [host.Elicitation]. With an empty Server the question is from the agent itself: whether
 	// a server may use the model (see [Limits].Samples). An MCP server waits for the answer on a live connection, so a
-	// run cannot end waiting for it: if Elicit is nil or fails, the question is cancelled. Elicit is called on
+	// run cannot end waiting for the answer: if Elicit is nil or fails, the question is cancelled. Elicit is called on
 	// the goroutine of the call, never while another question or Approve is open; its context ends with the call.
 	// The answer is validated against the form, sent only to the server, and neither saved nor emitted.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
@@ -228,7 +228,7 @@ func New(cfg Config) (*Agent, error) {
 			cfg.Limits.Steps, cfg.MaxParallel)
 	case cfg.MaxTokens < 0:
 		return nil, fmt.Errorf("agent.New: Config.MaxTokens is %d; it must not be negative; 0 means the model's own limit", cfg.MaxTokens)
-	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // also for NaN
+	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // negative or NaN
 		return nil, fmt.Errorf("agent.New: Config.Temperature is %g; it must be 0 or more; nil means the model's own default", *cfg.Temperature)
 	case len(cfg.Key) > 0 && len(cfg.Key) < minKey:
 		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; use at least %d, from crypto/rand, so that it cannot be guessed", len(cfg.Key), minKey)

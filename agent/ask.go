@@ -256,7 +256,7 @@ func (r *run) modelWithRetries() model.Model {
 		return r.dialog.model
 	}
 	retry, inbox := r.cfg.Retry, &r.inbox
-	sender := &flight{stage: committed} // for reports to the inbox that are of no single model call
+	sender := &flight{stage: committed} // not the flight of a model call: the function serves all model calls of the run
 	onRetry := retry.OnRetry
 	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 		// An error of inbox.ask means that the run has ended.

@@ -39,7 +39,7 @@ func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 	return -1
 }
 
-// moveToBackground lets a call continue in the background, if the limit allows it and it has not ended.
+// moveToBackground lets a call continue in the background, if the call has not ended and MaxParallel allows another one.
 func (r *run) moveToBackground(tc *toolCall) error {
 	if tc.background || tc.stage == finished || !r.st.loop.MayMoveToBackground(r.cfg.MaxParallel) {
 		return nil
@@ -54,7 +54,7 @@ func (r *run) moveToBackground(tc *toolCall) error {
 // findBackground returns the call with this id if it runs in the background or may still be moved there, else nil.
 func (r *run) findBackground(id string) *toolCall {
 	for _, f := range r.flights {
-		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil { // no other calls have done
+		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil { // done is nil for calls that cannot be moved
 			return tc
 		}
 	}
