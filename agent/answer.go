@@ -184,7 +184,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			if err = r.closeOpen("interrupted by the user"); err == nil {
 				r.consume(in)
 			}
-		case Compact: // run.begin compacts
+		case Compact: // begin compacts after apply
 			r.consume(in)
 			r.st.loop.NewInput(r.cfg.Now())
 		default:

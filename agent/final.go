@@ -33,7 +33,7 @@ func (r *run) reuseFinal() {
 	}
 }
 
-const maxReminders = 3
+const maxReminders = 3 // after the second, requests force the call of final_answer
 
 // remind asks again for the typed answer after the model has answered without it.
 func (r *run) remind() error {
@@ -43,8 +43,8 @@ func (r *run) remind() error {
 	return r.hint(hintFinal)
 }
 
-// acceptFinal accepts only the call of final_answer from an answer at a limit, or else keeps the text. Other calls may
-// not run at a limit, and a call without a result cannot be stored.
+// acceptFinal accepts the call of final_answer in an answer at a limit, or keeps the text if there is no such call. Other
+// calls may not run at a limit, and a call without a result cannot be stored.
 func (r *run) acceptFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.call.Name == finalName })
 	if i < 0 {
@@ -56,7 +56,7 @@ func (r *run) acceptFinal(mc *modelCall) error {
 }
 
 // lastAnswer asks for a last answer without tools, and keeps it unless it is empty. If the model call fails, the run
-// ends because of the limit anyway, and the event.End reports both.
+// ends because of the limit anyway, and the event.End reports the limit and the error.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.awaitBackground(), r.addBackgroundResults()); err != nil {
 		return err

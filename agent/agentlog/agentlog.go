@@ -221,7 +221,7 @@ func (d *decisions) observe(ev event.Event) {
 		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}
 	case *event.Approval:
 		c := d.calls[ev.Call]
-		if c == nil && strings.Contains(ev.Call, "/") { // the call of a sub-agent, which may have its own log
+		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's call, which the sub-agent may log itself
 			return
 		}
 		if c == nil { // the call was announced in an earlier run

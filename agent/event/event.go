@@ -156,7 +156,7 @@ type Retry struct {
 }
 
 // Message says that a message was added to the conversation: the user's, the model's answer, or the results
-// of a batch of tool calls.
+// of the tool calls of an answer.
 type Message struct {
 	Header
 	Message *message.Message `json:"message"`
