@@ -70,8 +70,8 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 		return Args{JSON: raw, Repaired: notes}, nil
 	}
 	// Only values that do not fit are changed: a "3" stays a text if the schema allows one.
-	c := coercer{v: v, notes: notes}
-	parsed = c.root(parsed)
+	c := coercer{validator: v, notes: notes}
+	parsed = c.coerceArguments(parsed)
 	if parsed.kind != objectValue {
 		return Args{}, refuse("The arguments of %s must be a JSON object, not %s.%s", name, article([]string{parsed.kind.String()}), v.advice())
 	}

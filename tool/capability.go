@@ -127,7 +127,7 @@ func checkMethod(t reflect.Type, c capability) error {
 	return nil
 }
 
-// signature writes the type of a function as a declaration does, without the first parameters.
+// signature formats the type of a function as in a declaration, without the first skip parameters.
 func signature(f reflect.Type, skip int) string {
 	var in []string
 	for i := skip; i < f.NumIn(); i++ {

@@ -10,12 +10,13 @@ import (
 
 // A coercer changes values of the wrong type to what was obviously meant, according to the schema: "3" to 3, a
 // JSON object inside a string to the object. It is used only on arguments that do not fit, and its result is
-// validated, so it may guess. It notes each change.
+// validated, so it may guess.
 //
-// It changes the parsed value in place, and may put values of the schema into it, which must not be changed.
+// A coercer changes the parsed arguments in place. They may then share values with the schema, so nothing may
+// change them afterwards.
 type coercer struct {
-	v     *validator
-	notes []string // what was changed, each with its path
+	validator *validator
+	notes     []string // what was changed, each with its path
 }
 
 func (c *coercer) note(path, format string, a ...any) {
@@ -26,10 +27,10 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// root returns the object of arguments: v itself, the object inside the string or list v, or an object whose only field
-// is v.
-func (c *coercer) root(v *value) *value {
-	for range 3 { // it may be encoded several times
+// coerceArguments coerces v and its parts. If v is not an object, the result is the object inside the string or list v,
+// or an object with v as its only field, if there is one.
+func (c *coercer) coerceArguments(v *value) *value {
+	for range 3 { // some models encode the object several times: a string in a string
 		if v.kind != stringValue {
 			break
 		}
@@ -40,20 +41,20 @@ func (c *coercer) root(v *value) *value {
 		c.note("", "the object was inside a string")
 		v = inner
 	}
-	// Where one field is required, [{…}] may also be meant as its value.
-	if v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue && len(c.v.required()) != 1 {
+	// If exactly one field is required, the list may be the value of that field.
+	if v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue && len(c.validator.requiredNames()) != 1 {
 		c.note("", "the object was inside a list")
 		v = v.items[0]
 	}
-	if name := c.v.onlyField(); v.kind != objectValue && v.kind != nullValue && name != "" {
+	if name := c.validator.onlyField(); v.kind != objectValue && v.kind != nullValue && name != "" {
 		c.note("", "the value was given without its field %q", name)
 		v = &value{kind: objectValue, members: []member{{name, v}}}
 	}
-	return c.value(v, c.v.schema, "", 0)
+	return c.coerce(v, c.validator.schema, "", 0)
 }
 
-// parseText parses the JSON in a string, repaired if necessary. It returns nil if there is none or if it is cut
-// off, and does not remove prose around it: a text may mention an object.
+// parseText parses a string that is JSON, repaired if necessary. It returns nil for other strings, for JSON that is cut
+// off, and for JSON with prose around it: a text may mention an object.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v
@@ -68,54 +69,51 @@ func parseText(s string) *value {
 	return v
 }
 
-// required returns the names of the fields that must be given, as JSON strings.
-func (v *validator) required() []*value {
+// requiredNames returns the names of the arguments that must be given, as JSON strings.
+func (v *validator) requiredNames() []*value {
 	if r := v.resolve(v.schema).get("required"); r != nil {
 		return r.items
 	}
 	return nil
 }
 
-// onlyField returns the only field that the schema names, or the only one that it requires;
-// empty if there are several.
+// onlyField returns the only field that the schema names, else the only field that it requires, else "".
 func (v *validator) onlyField() string {
 	if names := v.fieldNames(v.schema); len(names) == 1 {
 		return names[0]
 	}
-	if r := v.required(); len(r) == 1 {
+	if r := v.requiredNames(); len(r) == 1 {
 		return r[0].text()
 	}
 	return ""
 }
 
-// value returns v in a type that the schema allows, or v itself if it cannot be converted. It converts v before
-// its parts, since v may be an object in a string.
-func (c *coercer) value(v, schema *value, path string, depth int) *value {
+// coerce returns v in a type that the schema allows, or v itself if it cannot be converted, with its parts coerced.
+// It converts v before the parts, since v may be an object in a string.
+func (c *coercer) coerce(v, schema *value, path string, depth int) *value {
 	if depth > maxDepth {
 		return v
 	}
-	types := c.v.types(schema)
-	if len(types) > 0 && !allows(types, v) {
-		if w := c.convert(v, schema, types, path); w != nil {
-			v = w
-		}
+	if types := c.validator.types(schema); len(types) > 0 && !allows(types, v) {
+		v = c.convert(v, schema, types, path)
 	}
 	switch v.kind {
 	case objectValue:
-		c.object(v, schema, path, depth)
+		c.coerceFields(v, schema, path, depth)
 	case arrayValue:
-		if item := c.v.itemSchema(schema); item != nil {
+		if item := c.validator.itemSchema(schema); item != nil {
 			for i := range v.items {
-				v.items[i] = c.value(v.items[i], item, fmt.Sprintf("%s[%d]", path, i), depth+1)
+				v.items[i] = c.coerce(v.items[i], item, fmt.Sprintf("%s[%d]", path, i), depth+1)
 			}
 		}
 	case stringValue:
-		return c.fixCase(v, schema, path)
+		return c.matchEnum(v, schema, path)
 	}
 	return v
 }
 
-// allows reports whether a value has one of the types. Every number counts as an integer.
+// allows reports whether a value has one of the types. Every number counts as an integer: 1.5 cannot be converted to
+// one, and the validator refuses it.
 func allows(types []string, v *value) bool {
 	for _, t := range types {
 		if t == v.kind.String() || t == "integer" && v.kind == numberValue {
@@ -125,23 +123,23 @@ func allows(types []string, v *value) bool {
 	return false
 }
 
-// object coerces the fields, and drops optional fields whose null the schema does not allow: models often fill in all
-// fields, and in strict mode they must.
-func (c *coercer) object(v, schema *value, path string, depth int) {
+// coerceFields coerces the fields of an object, and drops optional fields whose null the schema does not allow: models
+// often give every field, and in OpenAI's strict mode they must.
+func (c *coercer) coerceFields(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
 	for _, m := range v.members {
 		at := joinPath(path, m.name)
-		p := c.v.property(schema, m.name)
+		p := c.validator.property(schema, m.name)
 		if p == nil {
 			kept = append(kept, m)
 			continue
 		}
-		types := c.v.types(p)
-		if m.value.kind == nullValue && len(types) > 0 && !allows(types, m.value) && !c.v.requires(schema, m.name) {
+		types := c.validator.types(p)
+		if m.value.kind == nullValue && len(types) > 0 && !allows(types, m.value) && !c.validator.requires(schema, m.name) {
 			c.note(at, "null dropped")
 			continue
 		}
-		m.value = c.value(m.value, p, at, depth+1)
+		m.value = c.coerce(m.value, p, at, depth+1)
 		kept = append(kept, m)
 	}
 	v.members = kept
@@ -150,9 +148,9 @@ func (c *coercer) object(v, schema *value, path string, depth int) {
 // joinPath returns the path of a field. The name comes from the model and may be long.
 func joinPath(path, name string) string {
 	if path == "" {
-		return visible.Cut(name, maxFound, "…")
+		return visible.Cut(name, maxShown, "…")
 	}
-	return path + "." + visible.Cut(name, maxFound, "…")
+	return path + "." + visible.Cut(name, maxShown, "…")
 }
 
 // requires reports whether a schema requires the field.
@@ -165,42 +163,43 @@ func (v *validator) requires(schema *value, name string) bool {
 	}) != nil
 }
 
-// convert returns v in the first of the types that it can be converted to, or nil. If the schema lists the values,
-// the result must be one of them; fixCase corrects upper and lower case later.
+// convert returns v in the first of the types that it can be converted to, or v itself. If the schema has an enum,
+// the result must be in it, but its case may differ: matchEnum corrects that later.
 func (c *coercer) convert(v, schema *value, types []string, path string) *value {
-	enum := c.v.resolve(schema).get("enum")
+	enum := c.validator.resolve(schema).get("enum")
 	for _, t := range types {
 		w := convertTo(v, t)
-		if w != nil && (enum == nil || slices.ContainsFunc(enum.items, func(e *value) bool { return strings.EqualFold(e.text(), w.text()) })) {
+		sameText := func(e *value) bool { return strings.EqualFold(e.text(), w.text()) }
+		if w != nil && (enum == nil || slices.ContainsFunc(enum.items, sameText)) {
 			c.note(path, "%s taken as %s", article([]string{v.kind.String()}), article([]string{t}))
 			return w
 		}
 	}
-	// One value in place of a list, if it could be an item; its type is corrected later, like that of any item. An
-	// object is never meant as a text.
-	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
-		if want := c.v.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
+	// Models also send the only item of a list without the list. coerce converts the item later. An object instead of a
+	// list of texts was probably meant as something else.
+	if item := c.validator.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
+		if want := c.validator.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
 			return &value{kind: arrayValue, items: []*value{v}}
 		}
 	}
-	return nil
+	return v
 }
 
 // convertTo returns v as a value of type t, or nil. It does not make a text of null, which usually means that
 // nothing is given, nor of a list, whose items could be joined in several ways.
 func convertTo(v *value, t string) *value {
-	text := v.source
+	text := "" // stays empty for other values, so that nothing below parses them
 	if v.kind == stringValue {
 		text = strings.TrimSpace(v.text())
 	}
 	switch t {
 	case "integer", "number":
-		if num := fixNumber(text); v.kind == stringValue && num != "" && checkNumber([]byte(num)) == nil {
+		if num := fixNumber(text); num != "" && checkNumber([]byte(num)) == nil {
 			return &value{kind: numberValue, raw: []byte(num)}
 		}
 	case "boolean", "null":
-		if lit, ok := literals[text]; ok && v.kind == stringValue && literalKind(lit[0]).String() == t {
+		if lit, ok := literals[text]; ok && literalKind(lit[0]).String() == t {
 			return &value{kind: literalKind(lit[0]), raw: []byte(lit)}
 		}
 	case "string":
@@ -208,10 +207,8 @@ func convertTo(v *value, t string) *value {
 			return newString(v.text())
 		}
 	case "object", "array":
-		if v.kind == stringValue {
-			if w := parseText(text); w != nil && w.kind.String() == t {
-				return w
-			}
+		if w := parseText(text); w != nil && w.kind.String() == t {
+			return w
 		}
 		if t == "object" && v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue {
 			return v.items[0]
@@ -220,10 +217,10 @@ func convertTo(v *value, t string) *value {
 	return nil
 }
 
-// fixCase returns the value of the schema's enum that differs from v only in upper and lower case. If there are two, it
-// returns v: it is unclear which was meant.
-func (c *coercer) fixCase(v, schema *value, path string) *value {
-	enum := c.v.textEnum(schema, 0)
+// matchEnum returns the text of the schema's enum that differs from the text v only in upper and lower case or in the
+// space around v. It returns v if no text or more than one does.
+func (c *coercer) matchEnum(v, schema *value, path string) *value {
+	enum := c.validator.textEnum(schema, 0)
 	if enum == nil {
 		return v
 	}
@@ -243,6 +240,6 @@ func (c *coercer) fixCase(v, schema *value, path string) *value {
 	if meant == nil {
 		return v
 	}
-	c.note(path, "%s taken as %s", visible.Cut(string(v.raw), maxFound, "…"), visible.Cut(string(meant.raw), maxFound, "…"))
+	c.note(path, "%s taken as %s", visible.Cut(string(v.raw), maxShown, "…"), visible.Cut(string(meant.raw), maxShown, "…"))
 	return meant
 }

@@ -10,60 +10,60 @@ import (
 
 // A Collector joins chunks into one result. Make one with [NewCollector]. It is for one goroutine at a time.
 type Collector struct {
-	res  message.ToolResult
-	open map[blockKey]*openBlock
+	result message.ToolResult
+	open   map[blockKey]*openBlock // the blocks with an id
 }
 
-// A blockKey identifies a block: one for the user is never joined with one for the model.
+// A blockKey identifies a block: a block for the user is never joined with a block for the model.
 type blockKey struct {
 	id      string
 	forUser bool
 }
 
-// An openBlock is a block that later chunks may extend. Its text is in a builder, as appending many small pieces to a
-// string is quadratic.
+// An openBlock is a block that later chunks may extend: either text or data is set. The builder has the text so far, as
+// appending many small pieces to a string takes quadratic time.
 type openBlock struct {
-	text *message.Text
-	grow strings.Builder
-	data *message.Data
+	text    *message.Text
+	builder strings.Builder
+	data    *message.Data
 }
 
 // NewCollector returns a collector for the result of a call.
 func NewCollector(call Call) *Collector {
-	return &Collector{res: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
+	return &Collector{result: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
 }
 
 // Add adds a chunk. It copies the chunk's block, which belongs to the tool, but not
 // Structured and the values of Meta.
 func (c *Collector) Add(ch Chunk) {
 	if ch.Failed {
-		c.res.Outcome = message.OutcomeError
+		c.result.Outcome = message.OutcomeError
 	}
-	c.res.Pinned = c.res.Pinned || ch.Pinned
+	c.result.Pinned = c.result.Pinned || ch.Pinned
 	if ch.Structured != nil {
-		c.res.Structured = ch.Structured
+		c.result.Structured = ch.Structured
 	}
 	for k, v := range ch.Meta {
-		if c.res.Meta == nil {
-			c.res.Meta = map[string]json.RawMessage{}
+		if c.result.Meta == nil {
+			c.result.Meta = map[string]json.RawMessage{}
 		}
-		c.res.Meta[k] = v
+		c.result.Meta[k] = v
 	}
 	if ch.Block == nil {
 		return
 	}
-	blocks := &c.res.Blocks
+	blocks := &c.result.Blocks
 	if ch.ForUser {
-		blocks = &c.res.ForUser
+		blocks = &c.result.ForUser
 	}
 	key := blockKey{ch.Block.BlockID(), ch.ForUser}
 	if key.id == "" || !c.open[key].extend(ch.Block) {
-		*blocks = append(*blocks, c.start(key, ch.Block))
+		*blocks = append(*blocks, c.openCopy(key, ch.Block))
 	}
 }
 
-// extend appends b, and reports whether it could: b must be of the same kind, and neither block may be data at a URL. It
-// may be called on nil.
+// extend appends b to the open block and returns true if both are text, or both are data and neither is at a URL. The
+// receiver may be nil.
 func (o *openBlock) extend(b message.Block) bool {
 	if o == nil {
 		return false
@@ -71,7 +71,7 @@ func (o *openBlock) extend(b message.Block) bool {
 	switch b := b.(type) {
 	case *message.Text:
 		if o.text != nil {
-			o.grow.WriteString(b.Text)
+			o.builder.WriteString(b.Text)
 			return true
 		}
 	case *message.Data:
@@ -83,8 +83,8 @@ func (o *openBlock) extend(b message.Block) bool {
 	return false
 }
 
-// start returns a copy of b, since b belongs to the tool. If b has an id, later chunks extend the copy.
-func (c *Collector) start(key blockKey, b message.Block) message.Block {
+// openCopy returns a copy of b, since b belongs to the tool. If b has an id, later chunks extend the copy.
+func (c *Collector) openCopy(key blockKey, b message.Block) message.Block {
 	var text *message.Text
 	var data *message.Data
 	switch orig := b.(type) {
@@ -101,9 +101,9 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	}
 	o := &openBlock{text: text, data: data}
 	if text != nil {
-		o.grow.WriteString(text.Text)
+		o.builder.WriteString(text.Text)
 	}
-	c.finish(key) // the block that this one replaces, if any: it was of another kind
+	c.setText(key) // the new block replaces the open one, if there is one
 	if c.open == nil {
 		c.open = map[blockKey]*openBlock{}
 	}
@@ -111,17 +111,17 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	return b
 }
 
-// finish copies the text of an open block from its builder into the block.
-func (c *Collector) finish(key blockKey) {
+// setText copies the text of an open block from the builder into the block.
+func (c *Collector) setText(key blockKey) {
 	if o := c.open[key]; o != nil && o.text != nil {
-		o.text.Text = o.grow.String()
+		o.text.Text = o.builder.String()
 	}
 }
 
-// Result returns the collected result. The collector must not be used after.
+// Result returns the collected result. The collector must not be used afterwards.
 func (c *Collector) Result() *message.ToolResult {
 	for key := range c.open {
-		c.finish(key)
+		c.setText(key)
 	}
-	return &c.res
+	return &c.result
 }

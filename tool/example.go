@@ -24,59 +24,60 @@ var formatSamples = map[string]string{
 	"hostname":  "example.org",
 }
 
-// example returns short arguments that fit the schema, or "": after a wrong call, an example helps a model more
-// than a rule. It is guessed from the schema, then validated.
-func (v *validator) example() string { return v.exampleText(v.build(v.schema, 0)) }
+// example returns short arguments that fit the schema, or "" if it finds none: after a wrong call, an example helps a
+// model more than a rule. The arguments are guessed from the schema, then validated.
+func (v *validator) example() string { return v.exampleText(v.buildValue(v.schema, 0)) }
 
-// requiredExample returns an example, or "" if no field is required: the example would set an optional field, and
-// models copy examples.
+// requiredExample returns an example of the required fields, or "" if no field is required: any example would then set an
+// optional field, and models copy examples.
 func (v *validator) requiredExample() string {
-	if required := v.resolve(v.schema).get("required"); required == nil || len(required.items) == 0 {
+	if len(v.requiredNames()) == 0 {
 		return ""
 	}
 	return v.example()
 }
 
-// corrected returns the arguments of a call with only the wrong fields replaced or left out, or "". A model copies
-// examples: an example that sets other fields, such as every group of reset_tools to false, would do harm.
+// corrected returns the arguments of a call with only the wrong fields replaced or left out, or "" if it cannot correct
+// them. Models copy examples: an example that sets other fields, such as every group of the tool reset_tools to false,
+// would do harm.
 func (v *validator) corrected(args *value, x *explainer) string {
-	e := args.clone()
-	for _, f := range x.found {
-		if !f.drop {
+	fixed := args.clone()
+	for _, wrong := range x.violations {
+		if !wrong.drop {
 			continue
 		}
-		parent, name := e.parent(f.loc)
+		parent, name := fixed.parent(wrong.loc)
 		given := parent.child(name)
 		if !parent.replace(name, nil) {
 			return ""
 		}
-		if f.meant != "" && parent.child(f.meant) == nil {
-			parent.replace(f.meant, given)
+		if wrong.meant != "" && parent.child(wrong.meant) == nil {
+			parent.replace(wrong.meant, given)
 		}
 	}
-	var replaced []string // the last replaced location; violations below it follow in x.found and are fixed with it
-	for _, f := range x.found {
-		parent, name := e.parent(f.loc)
-		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil // the missing field was given under another name
-		below := replaced != nil && len(f.loc) > len(replaced) && slices.Equal(f.loc[:len(replaced)], replaced)
-		if f.drop || renamed || below {
+	var replaced []string // the last replaced location; the violations inside it come next and are gone
+	for _, wrong := range x.violations {
+		parent, name := fixed.parent(wrong.loc)
+		renamed := args.at(wrong.loc) == nil && fixed.at(wrong.loc) != nil // the missing field was given under another name
+		inside := replaced != nil && len(wrong.loc) > len(replaced) && slices.Equal(wrong.loc[:len(replaced)], replaced)
+		if wrong.drop || renamed || inside {
 			continue
 		}
-		replaced = f.loc
-		fixed := x.nearestChoice(f.loc)
-		if fixed == nil {
-			fixed = v.build(x.schemaAt(f.loc), 0)
+		replaced = wrong.loc
+		correction := x.nearestChoice(wrong.loc)
+		if correction == nil {
+			correction = v.buildValue(x.schemaAt(wrong.loc), 0)
 		}
-		if fixed == nil || !parent.replace(name, fixed) {
+		if correction == nil || !parent.replace(name, correction) {
 			return ""
 		}
 	}
-	return v.exampleText(e)
+	return v.exampleText(fixed)
 }
 
 // nearestChoice returns the value of the enum that is most similar to the text at loc, or nil.
 func (x *explainer) nearestChoice(loc []string) *value {
-	given, enum := x.args.at(loc), x.v.textEnum(x.schemaAt(loc), 0)
+	given, enum := x.args.at(loc), x.validator.textEnum(x.schemaAt(loc), 0)
 	if given == nil || given.kind != stringValue || enum == nil {
 		return nil
 	}
@@ -91,15 +92,15 @@ func (x *explainer) nearestChoice(loc []string) *value {
 	return enum.items[slices.Index(names, similar[0])]
 }
 
-// exampleText formats arguments as models do, with spaces after commas and colons, or returns
-// "" if they are invalid, empty or too long.
-func (v *validator) exampleText(e *value) string {
-	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
+// exampleText formats arguments as models do, with spaces after commas and colons, or returns "" if they are nil,
+// invalid, empty or too long.
+func (v *validator) exampleText(args *value) string {
+	if args == nil || args.kind != objectValue || v.validate(args.generic()) != nil {
 		return ""
 	}
 	var b bytes.Buffer
 	separator := "{"
-	for _, m := range e.members {
+	for _, m := range args.members {
 		b.WriteString(separator)
 		separator = ", "
 		b.Write(appendQuoted(nil, m.name))
@@ -112,17 +113,18 @@ func (v *validator) exampleText(e *value) string {
 	return b.String() + "}"
 }
 
-// build returns a value for a schema: one that the schema names, else a small one of its type; nil if it finds none.
-func (v *validator) build(s *value, depth int) *value {
+// buildValue returns a value for a schema: a value that the schema names, else a small value of its type, else nil. Only
+// exampleText validates the value.
+func (v *validator) buildValue(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
 		return nil
 	}
-	if s.kind == boolValue {
+	if s.kind == boolValue { // any value; if the schema is false, exampleText drops the example
 		return newString("…")
 	}
 	for _, keyword := range []string{"const", "default"} {
-		if c := s.get(keyword); c != nil && c.kind != nullValue {
+		if c := s.get(keyword); c != nil && c.kind != nullValue { // null would show nothing
 			return c
 		}
 	}
@@ -131,9 +133,9 @@ func (v *validator) build(s *value, depth int) *value {
 			return list.items[0]
 		}
 	}
-	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
+	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} { // beside a type they only restrict the value
 		if list := s.get(keyword); list != nil && len(list.items) > 0 && s.get("type") == nil {
-			return v.build(list.items[0], depth+1)
+			return v.buildValue(list.items[0], depth+1)
 		}
 	}
 	types := v.types(s)
@@ -145,9 +147,9 @@ func (v *validator) build(s *value, depth int) *value {
 		return v.buildObject(s, depth)
 	case "array":
 		list := &value{kind: arrayValue}
-		// One item shows what the list is of. Deeper lists stay empty, to keep the example short.
+		// One item shows what the items are. Lists far inside stay empty, to keep the example short.
 		if s.get("minItems") != nil || depth < 3 {
-			if item := v.build(v.itemSchema(s), depth+1); item != nil {
+			if item := v.buildValue(v.itemSchema(s), depth+1); item != nil {
 				list.items = append(list.items, item)
 			}
 		}
@@ -162,8 +164,8 @@ func (v *validator) build(s *value, depth int) *value {
 	return newString(buildText(s))
 }
 
-// buildText makes a text. It ignores patterns: exampleText drops an example that does not
-// match. "AAAA" is base64, the only encoding that tools use.
+// buildText returns a text. It ignores patterns: exampleText drops an example that does not match. "AAAA" is base64,
+// the only encoding that tools use.
 func buildText(s *value) string {
 	text := "…"
 	if f := s.get("format"); f != nil && formatSamples[f.text()] != "" {
@@ -180,24 +182,26 @@ func buildText(s *value) string {
 	return text
 }
 
-// buildObject fills in the required fields or, at the top, the first one if none is: an example that sets every
-// optional field would do harm when it is copied.
+// buildObject sets the required fields. If the arguments as a whole have none, it sets their first field: an example that
+// sets every optional field would do harm when a model copies it.
 func (v *validator) buildObject(s *value, depth int) *value {
 	required := s.get("required")
+	noneRequired := required == nil || len(required.items) == 0
 	obj := &value{kind: objectValue}
 	for _, name := range v.fieldNames(s) {
-		if !hasText(required, name) && (depth > 0 || required != nil && len(required.items) > 0 || len(obj.members) > 0) {
+		setFirst := depth == 0 && noneRequired && len(obj.members) == 0
+		if !hasText(required, name) && !setFirst {
 			continue
 		}
-		if item := v.build(v.property(s, name), depth+1); item != nil {
+		if item := v.buildValue(v.property(s, name), depth+1); item != nil {
 			obj.members = append(obj.members, member{name, item})
 		}
 	}
 	return obj
 }
 
-// buildNumber returns a bound or a multiple, else one more than an exclusive minimum. If that exceeds another bound,
-// exampleText drops the example.
+// buildNumber returns a bound or a multiple, else one more than an exclusive minimum, else 1. If another keyword refuses
+// the number, exampleText drops the example.
 func (v *validator) buildNumber(s *value) []byte {
 	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
 		if n := s.get(keyword); n != nil && n.kind == numberValue {

@@ -16,34 +16,34 @@ import (
 type field struct {
 	name     string // in JSON
 	goName   string
-	owner    reflect.Type // the struct that declares it
+	owner    reflect.Type // the struct that declares the field
 	typ      reflect.Type
 	tag      reflect.StructTag
-	omits    bool  // may be left out when encoding
-	optional bool  // may be left out when decoding
+	omitted  bool  // encoding may omit the field
+	optional bool  // arguments may omit the field
 	quoted   bool  // `json:",string"`: the value is encoded inside a string
-	tagged   int   // 1 if the name is from its tag, else 0: dominant sorts by it
+	tagged   int   // 1 if the name is from the field's tag, else 0; an int because dropHidden sorts by it
 	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
 
 // jsonFields lists the fields of a struct as encoding/json sees them, in the order of their declaration: embedded
-// structs are flattened, and an outer field hides an inner one of the same name. Two fields of one name at the
-// same depth, which encoding/json silently drops, are an error. Schemas and decoding both use it, so that they agree.
+// structs are flattened, and an outer field hides an inner field of the same name. Two fields of one name at the same
+// depth, which encoding/json silently drops, are an error. Schemas and decoding agree because both use jsonFields.
 func jsonFields(t reflect.Type) ([]field, error) {
 	type embedded struct {
-		typ    reflect.Type
-		index  []int
-		absent bool // through a pointer, which may be nil
+		typ        reflect.Type
+		index      []int
+		viaPointer bool // which may be nil, so that encoding omits the fields
 	}
 	var all []field
-	visited := map[reflect.Type]int{} // the depth at which a struct was found first
+	visited := map[reflect.Type]int{} // the depth at which a struct was first found
 	level := []embedded{{typ: t}}
 	for depth := 0; len(level) > 0; depth++ {
 		var next []embedded
 		for _, e := range level {
-			// A struct that was found at a lower depth hides this one, which may be recursive. At the same depth
-			// the two collide.
-			if first, met := visited[e.typ]; met && first < depth {
+			// The same struct at a lower depth hides this one; without this check a recursive struct would have no
+			// end. At the same depth dropHidden returns an error.
+			if first, ok := visited[e.typ]; ok && first < depth {
 				continue
 			}
 			visited[e.typ] = depth
@@ -56,21 +56,21 @@ func jsonFields(t reflect.Type) ([]field, error) {
 					if !sf.IsExported() && sf.Type.Kind() == reflect.Pointer {
 						return nil, fmt.Errorf("field %s: encoding/json cannot fill an embedded pointer to an unexported struct; embed the struct itself", sf.Name)
 					}
-					next = append(next, embedded{nested, index, e.absent || sf.Type.Kind() == reflect.Pointer})
+					next = append(next, embedded{nested, index, e.viaPointer || sf.Type.Kind() == reflect.Pointer})
 				case f.name != "":
 					f.owner, f.index = e.typ, index
-					f.omits = f.omits || e.absent
+					f.omitted = f.omitted || e.viaPointer
 					all = append(all, f)
 				}
 			}
 		}
 		level = next
 	}
-	return dominant(all)
+	return dropHidden(all)
 }
 
-// jsonField returns the entry of a field, or the struct to flatten, or neither if it is not part of the JSON. The
-// tag jsonschema:"-" hides a field from the model.
+// jsonField returns a field of a struct, or the embedded struct to flatten, or neither for a field that is not part of
+// the JSON. The tag jsonschema:"-" hides a field from the model.
 func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	tag := sf.Tag.Get("json")
 	if tag == "-" || sf.Tag.Get("jsonschema") == "-" {
@@ -85,7 +85,7 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		// An embedded struct with a name in its tag is a field like any other.
+		// With a name in its tag an embedded struct is not flattened.
 		if name == "" && t.Kind() == reflect.Struct {
 			return field{}, t
 		}
@@ -100,34 +100,33 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	for o := range strings.SplitSeq(options, ",") {
 		switch o {
 		case "omitempty", "omitzero":
-			f.omits = true
+			f.omitted = true
 		case "string":
 			f.quoted = quotable(sf.Type)
 		}
 	}
-	f.optional = f.omits || sf.Type.Kind() == reflect.Pointer
+	f.optional = f.omitted || sf.Type.Kind() == reflect.Pointer
 	return f, nil
 }
 
-// dominant drops hidden fields and restores the order of declaration. As in encoding/json, of several fields with one
+// dropHidden drops hidden fields and restores the order of declaration. As in encoding/json, of several fields with one
 // name the least nested one wins, and at the same depth the only one with the name in its tag.
-func dominant(all []field) ([]field, error) {
-	slices.SortStableFunc(all, func(a, b field) int {
+func dropHidden(all []field) ([]field, error) {
+	precedence := func(a, b field) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), cmp.Compare(b.tagged, a.tagged))
-	})
-	kept := all[:0]
+	}
+	slices.SortStableFunc(all, precedence)
+	var kept []field
 	for i, f := range all {
 		if i > 0 && all[i-1].name == f.name {
-			continue
+			continue // hidden
 		}
-		if i+1 < len(all) {
-			switch g := all[i+1]; {
-			case g.name != f.name || len(g.index) != len(f.index) || g.tagged != f.tagged:
-			case g.owner == f.owner && g.goName == f.goName:
+		if i+1 < len(all) && precedence(f, all[i+1]) == 0 {
+			g := all[i+1]
+			if g.owner == f.owner && g.goName == f.goName {
 				return nil, fmt.Errorf("field %s.%s is embedded twice, so that encoding/json ignores it; embed %v once", f.owner, f.goName, f.owner)
-			default:
-				return nil, fmt.Errorf("fields %s.%s and %s.%s are both called %q in JSON; rename one with a json tag", f.owner, f.goName, g.owner, g.goName, f.name)
 			}
+			return nil, fmt.Errorf("fields %s.%s and %s.%s are both called %q in JSON; rename one with a json tag", f.owner, f.goName, g.owner, g.goName, f.name)
 		}
 		kept = append(kept, f)
 	}
@@ -135,7 +134,7 @@ func dominant(all []field) ([]field, error) {
 	return kept, nil
 }
 
-// validTagName reports whether encoding/json accepts a name from a tag; it ignores others silently.
+// validTagName reports whether encoding/json accepts a name from a tag; other names it ignores silently.
 func validTagName(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
@@ -145,7 +144,7 @@ func validTagName(s string) bool {
 	return s != ""
 }
 
-// quotable reports whether the option ",string" has a meaning for t.
+// quotable reports whether the option ",string" of a json tag has an effect on t.
 func quotable(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -153,9 +152,9 @@ func quotable(t reflect.Type) bool {
 	return kindType(t.Kind()) != ""
 }
 
-// keywords has the keywords of a jsonschema tag in invopop/jsonschema v0.14, and whether each takes a value. The
+// tagKeywords has the keywords of a jsonschema tag in invopop/jsonschema v0.14, and whether each takes a value. The
 // library ignores other words without an error.
-var keywords = map[string]bool{
+var tagKeywords = map[string]bool{
 	"required": false, "nullable": false,
 	"title": true, "description": true, "type": true, "anchor": true,
 	"oneof_required": true, "anyof_required": true, "oneof_ref": true, "oneof_type": true, "anyof_ref": true, "anyof_type": true,
@@ -174,23 +173,23 @@ func schemaTag(tag string) (string, error) {
 	var parts []string
 	for i, p := range splitUnescaped(tag) {
 		key, _, hasValue := strings.Cut(p, "=")
-		takesValue, known := keywords[key]
+		takesValue, known := tagKeywords[key]
 		switch {
 		case known && takesValue == hasValue:
 			parts = append(parts, p)
 		case known && takesValue:
 			return "", fmt.Errorf("jsonschema tag %q: %s needs a value (%s=…)", tag, key, key)
-		// "the number, in metres": no keyword has a space.
-		case i == 0 && !identifier(key) && (hasValue || strings.Contains(p, " ")):
+		// "the number, in metres" or "x+y=1" is prose: keywords consist of letters.
+		case i == 0 && !looksLikeKeyword(key) && (hasValue || strings.Contains(p, " ")):
 			return "description=" + strings.Join(splitUnescaped(tag), `\,`), nil
 		// The comma before p belongs to a value: "description=first, then second".
-		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
+		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && looksLikeKeyword(key)):
 			parts[len(parts)-1] += `\,` + p
 		default:
-			if similar := near.Names(key, slices.Sorted(maps.Keys(keywords)), 1); len(similar) > 0 {
+			if similar := near.Names(key, slices.Sorted(maps.Keys(tagKeywords)), 1); len(similar) > 0 {
 				return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; did you mean %s?", tag, key, similar[0])
 			}
-			return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; write a comma inside a value as \\\\, or use jsonschema_description", tag, key)
+			return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; write \\\\, for a comma inside a value, or use jsonschema_description", tag, key)
 		}
 	}
 	return strings.Join(parts, ","), nil
@@ -209,8 +208,8 @@ func splitUnescaped(s string) []string {
 	return append(parts, s[start:])
 }
 
-// identifier reports whether s looks like a keyword.
-func identifier(s string) bool {
+// looksLikeKeyword reports whether s consists of letters and "_".
+func looksLikeKeyword(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && c != '_' {
 			return false

@@ -14,14 +14,14 @@ import (
 // short for a waiting user.
 const grace = 200 * time.Millisecond
 
-// isolated calls a tool on its own goroutine, so that neither a panic nor a function that
-// ignores its context affects the caller. It is the innermost handler.
+// callIsolated calls a tool on its own goroutine, so that neither a panic nor a function that ignores its context affects
+// the caller. It is the innermost [Handler].
 //
-// Only one of tool and consumer runs at a time: the tool continues when the consumer asks
-// for the next chunk, as if it were ranged over directly.
-func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
+// Only one of tool and consumer runs at a time: the tool continues when the consumer asks for the next chunk, as if the
+// consumer ranged over the tool's sequence.
+func callIsolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		call, err := call.judged(ctx, t)
+		call, err := call.judgeIfChanged(ctx, t)
 		if err != nil {
 			yield(Chunk{}, err)
 			return
@@ -41,7 +41,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				b.wait()
 			}
 		}()
-		ended, deadline := ctx.Done(), (<-chan time.Time)(nil)
+		ctxDone, deadline := ctx.Done(), (<-chan time.Time)(nil) // a nil channel is never ready
 		for {
 			select {
 			case p := <-b.out:
@@ -50,8 +50,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				}
 			case <-b.done:
 				return
-			case <-ended:
-				ended, deadline = nil, time.After(grace)
+			case <-ctxDone:
+				ctxDone, deadline = nil, time.After(grace)
 			case <-deadline:
 				abandoned = true
 				// The model and the log must say that the call may still have effects.
@@ -62,41 +62,41 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
-// A piece is a chunk or an error that a tool yields. With resume set it has neither: the consumer receives it when it
-// wants the next chunk, so that the tool may continue.
+// A piece is what the tool's goroutine sends to the consumer: a chunk or an error that the tool yields, or resume alone.
+// The consumer receives resume when it asks for the next chunk, which lets the tool continue.
 type piece struct {
 	chunk  Chunk
 	err    error
 	resume bool
 }
 
-// newPiece returns the piece for c and err. A block of a wrong type, or a typed nil, becomes an error: it could make
-// a consumer panic on a goroutine that does not recover.
+// newPiece returns the piece for c and err. A block of a wrong type, or a typed nil, becomes an error: such a block could
+// make a consumer panic on a goroutine that does not recover.
 func newPiece(c Chunk, err error) piece {
-	ok := false
+	valid := false
 	switch b := c.Block.(type) {
 	case nil:
-		ok = true
+		valid = true
 	case *message.Text:
-		ok = b != nil
+		valid = b != nil
 	case *message.Data:
-		ok = b != nil
+		valid = b != nil
 	}
-	if !ok {
+	if !valid {
 		return piece{err: errors.Join(err, fmt.Errorf("the tool yielded a block of type %T; it must be a *message.Text or *message.Data and not nil", c.Block))}
 	}
 	return piece{chunk: c, err: err}
 }
 
-// errNoReturn is for runtime.Goexit, which t.FailNow of package testing also calls: only
-// deferred functions run then, without a panic to recover.
+// errNoReturn is the error of a tool that called runtime.Goexit, as t.FailNow of package testing does: there is no panic
+// to recover.
 var errNoReturn = errors.New("the tool ended its goroutine instead of returning")
 
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
 	out     chan piece
-	stopped chan struct{} // closed by the consumer
-	done    chan struct{} // closed by the tool's goroutine
+	stopped chan struct{} // closed when the consumer stops
+	done    chan struct{} // closed when the tool's goroutine ends
 }
 
 // run is the tool's goroutine. It yields a panic as an error.
@@ -114,8 +114,8 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	returned = true
 }
 
-// yield sends a chunk and waits until the consumer asks for more; it returns false when the tool must stop. A tool
-// may call it at any time, even after its end and from another goroutine: it neither blocks forever nor panics.
+// yield sends a chunk and waits until the consumer asks for more; it returns false when the tool must stop. It never
+// blocks forever or panics, even if a tool calls it from another goroutine after the tool's end.
 func (b *bridge) yield(c Chunk, err error) bool {
 	return b.send(newPiece(c, err)) && b.send(piece{resume: true})
 }
@@ -138,7 +138,7 @@ func (b *bridge) wait() {
 	select {
 	case <-b.done:
 		return
-	default: // only now, since most have already ended and a timer is expensive
+	default: // the timer below is expensive, and most tools have ended already
 	}
 	select {
 	case <-b.done:

@@ -6,9 +6,10 @@ import (
 	"iter"
 )
 
-// CallFrom returns the call for which ctx was made, with its validated Input; the zero Call if there is none. A
-// function that runs a command or opens files should use the command and files in the Judgement, not its arguments. A
-// function that calls a service should pass the Key on, so that a call that is repeated after a crash takes effect once.
+// CallFrom returns the call for which ctx was made, with its validated Input; the zero Call if there is none. A function
+// that runs a command or opens files should take them from the Judgement, not from its arguments: only what was judged
+// is allowed. A function that calls a service should pass the Key on, so that a call that is repeated after a crash takes
+// effect once.
 func CallFrom(ctx context.Context) Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return *c
@@ -18,9 +19,9 @@ func CallFrom(ctx context.Context) Call {
 
 type callKey struct{}
 
-// judged returns the call with a Judgement of exactly these arguments, or without one if there is neither
-// Judgement nor Judge. Run calls it right before the tool, after all middleware.
-func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
+// judgeIfChanged returns the call with a Judgement of its Name and Input, asking Judge if middleware has changed them. It
+// does not change a call that has neither Judgement nor Judge. callIsolated calls judgeIfChanged right before the tool.
+func (c Call) judgeIfChanged(ctx context.Context, t Tool) (Call, error) {
 	switch {
 	case c.Judgement == nil && c.Judge == nil, c.Judgement.Covers(c.Name, c.Input):
 		return c, nil
@@ -38,8 +39,8 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	return c, nil
 }
 
-// withJudgement returns next with the Judgement and Judge of the call restored, for the end of a chain: middleware that
-// makes a new Call may have omitted them.
+// withJudgement returns a handler that restores the Judgement and Judge of the original call and calls next. It is for
+// the end of a chain: middleware that makes a new Call may have omitted the two.
 func withJudgement(original Call, next Handler) Handler {
 	if original.Judgement == nil && original.Judge == nil {
 		return next

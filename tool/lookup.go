@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// Limits of the search for hints in schemas that contain each other.
+// The methods below help to word an error, to build an example or to guess what a model meant. They need not be
+// exact: only the validator decides whether arguments are valid. Without limits, schemas that refer to each other would
+// take exponential time.
 const (
 	maxSchemaDepth = 4  // of schemas inside each other
 	maxBranches    = 10 // of each anyOf, oneOf or allOf
 )
 
-// The methods below help to word an error, to build an example or to guess what a model meant. They need not be
-// exact: only the validator decides whether arguments are valid.
-
-// types returns the JSON types that a schema allows, with "integer" as one of them; nil if it,
-// or one of its alternatives, does not restrict them.
+// types returns the JSON types that a schema allows, "integer" included; nil if the schema, or an alternative in it,
+// allows all types.
 func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
 func (v *validator) typesWithin(s *value, depth int) []string {
@@ -65,14 +64,14 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 			}
 		}
 	}
-	if all == nil && s.get("properties") != nil {
+	if all == nil && s.get("properties") != nil { // without a type other values are valid too, but hardly meant
 		add("object")
 	}
 	return all
 }
 
-// textEnum returns the enum that applies to a text: the schema's own, or that of the only branch of allOf, anyOf or
-// oneOf that a text can fit; else nil.
+// textEnum returns the enum that applies to a text: the schema's own enum, else the enum of the only branch of allOf,
+// anyOf or oneOf that a text may fit, else nil.
 func (v *validator) textEnum(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
@@ -86,19 +85,17 @@ func (v *validator) textEnum(s *value, depth int) *value {
 		if list == nil || len(list.items) > maxBranches {
 			continue
 		}
-		var found *value
-		for _, branch := range list.items {
+		fitting := slices.DeleteFunc(slices.Clone(list.items), func(branch *value) bool {
 			types := v.types(branch)
-			switch {
-			case types != nil && !slices.Contains(types, "string"), types == nil && keyword == "allOf":
-			case found != nil:
-				return nil
-			default:
-				found = branch
+			if types == nil { // a branch of allOf without types only restricts the others
+				return keyword == "allOf"
 			}
-		}
-		if found != nil {
-			return v.textEnum(found, depth+1)
+			return !slices.Contains(types, "string")
+		})
+		if len(fitting) == 1 {
+			return v.textEnum(fitting[0], depth+1)
+		} else if len(fitting) > 1 {
+			return nil
 		}
 	}
 	return nil
@@ -161,7 +158,7 @@ func (s *value) branches(keywords ...string) iter.Seq[*value] {
 	}
 }
 
-// fieldNames returns the fields that a schema names, in its order.
+// fieldNames returns the fields that a schema names, in the order of the schema.
 func (v *validator) fieldNames(s *value) []string {
 	props := v.search(s, 0, func(s *value) *value { return s.get("properties") })
 	if props == nil {
@@ -177,7 +174,7 @@ func (v *validator) fieldNames(s *value) []string {
 // resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) to the first schema that is not a
 // reference. It returns nil for references to nothing, to another document or in a circle; $anchor is not supported.
 func (v *validator) resolve(s *value) *value {
-	for range 20 { // references may form a loop
+	for range 20 { // references may form a loop; real chains are shorter
 		ref := s.get("$ref")
 		if ref == nil || ref.kind != stringValue {
 			return s
@@ -189,7 +186,7 @@ func (v *validator) resolve(s *value) *value {
 		s = v.schema
 		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 			if part != "" {
-				// In one pass: ~01 is "~1" and not a slash (RFC 6901, section 4).
+				// A Replacer makes one pass: ~01 is "~1" and not a slash (RFC 6901, section 4).
 				s = s.child(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
 			}
 		}

@@ -26,11 +26,11 @@ var (
 //	func(context.Context, In) (Out, error)
 //	func(context.Context, In) iter.Seq2[Chunk, error]
 //
-// with In a struct. A tool has the name of its method in snake case, and the description of package
+// with In a struct. A tool has the name of its method in snake case, and the description that is registered in package
 // [github.com/kitbag-go/kitbag/tool/docs]. The tools are sorted by the methods' names. options maps names of methods to
-// their Options and may be nil.
+// the Options of their tools and may be nil.
 //
-// Methods fails if no method has that form, if a method has its parameters but other results, if two methods get the
+// Methods fails if no method has that form, if a method has these parameters but other results, if two methods get the
 // same tool name, and where New fails.
 func Methods(v any, options map[string]Options) ([]Tool, error) {
 	rv := reflect.ValueOf(v)
@@ -49,7 +49,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 		if t == nil {
 			continue
 		}
-		name := snakeCase(m.Name) // not t.Info().Name: Info fixes the description, which may be registered later
+		name := snakeCase(m.Name) // not t.Info().Name: Info freezes the schema, and docs may be registered later
 		if other, taken := methodOf[name]; taken {
 			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, name)
 		}
@@ -67,8 +67,8 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 	return tools, nil
 }
 
-// methodTool makes the tool of a method, or nil if the method has other parameters, such as Close(context.Context)
-// error. Other results are an error, since they are probably a mistake.
+// methodTool makes the tool of a method, or nil if the method has other parameters than a tool, such as
+// Close(context.Context) error. With a tool's parameters other results are probably a mistake, and an error.
 func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 	mt := recv.Method(m.Index).Type()
 	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {
@@ -87,27 +87,30 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 			return nil, fmt.Errorf("result: %w", err)
 		}
 	}
-	f.streams = isStream
 	owner := deref(recv.Type())
-	f.body = &method{fn: recv.Method(m.Index), description: sync.OnceValue(func() string { return docs.Text(owner, m.Name) })}
+	f.body = &methodBody{
+		fn: recv.Method(m.Index), isStream: isStream,
+		description: sync.OnceValue(func() string { return docs.Text(owner, m.Name) }),
+	}
 	return f.withPatterns(o)
 }
 
-// A method is the body of a tool of [Methods]. The types of its argument and result are
-// known at run time only, so it is called by reflection.
-type method struct {
+// A methodBody is the body of a tool of [Methods]. The types of the method's argument and result are known at run time
+// only, so the method is called by reflection.
+type methodBody struct {
 	fn          reflect.Value
-	description func() string // as registered at its first call
+	isStream    bool          // fn returns an iter.Seq2[Chunk, error]
+	description func() string // the text registered when description is first called
 }
 
-func (m *method) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
-	in := reflect.New(m.fn.Type().In(1)) // a pointer to a pointer, if the argument is one; JSON fills both
+func (m *methodBody) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+	in := reflect.New(m.fn.Type().In(1)) // a pointer to a pointer, if the argument is a pointer; decode fills both
 	if err := f.decode(input, in.Interface()); err != nil {
 		yield(Chunk{}, err)
 		return
 	}
 	out := m.fn.Call([]reflect.Value{reflect.ValueOf(ctx), in.Elem()})
-	if f.streams {
+	if m.isStream {
 		out[0].Convert(streamType).Interface().(iter.Seq2[Chunk, error])(yield)
 		return
 	}
@@ -115,7 +118,7 @@ func (m *method) call(ctx context.Context, f *function, input json.RawMessage, y
 	emit(out[0].Interface(), err, yield)
 }
 
-// deref returns the type that t is a pointer to, however many times, or t.
+// deref returns t without its pointers: int for **int.
 func deref(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -123,7 +126,7 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// results writes the results of a function type as its declaration does.
+// results formats the results of a function type as in a declaration.
 func results(t reflect.Type) string {
 	var list []string
 	for i := range t.NumOut() {

@@ -45,7 +45,7 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	if f.output, err = outputTypeOf(reflect.TypeFor[Out]()); err != nil {
 		return nil, fmt.Errorf("tool %q: result: %w", name, err)
 	}
-	f.body = plain[In, Out](fn)
+	f.body = plainBody[In, Out](fn)
 	return f.withPatterns(o)
 }
 
@@ -59,12 +59,12 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 	if err != nil {
 		return nil, err
 	}
-	f.body, f.streams = stream[In](fn), true
+	f.body = streamBody[In](fn)
 	return f.withPatterns(o)
 }
 
-// External makes a tool without a function: the host gets the call from the agent and
-// supplies the result. In and the errors are as for New. Calling the tool is an error.
+// External makes a tool without a function: the program that runs the agent gets the call and supplies the result. In and
+// the errors are as for New. Tool.Call fails.
 func External[In any](name, description string, opts ...Options) (Tool, error) {
 	f, o, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
@@ -82,34 +82,32 @@ func Must(t Tool, err error) Tool {
 	return t
 }
 
-// A function is a tool made of Go code. It is small, since a program may have a set of them for each of thousands
-// of conversations: the schemas are cached by type, and Info is assembled by each call.
+// A function is a tool made of Go code. It is small, since a program may have a set of such tools for each of thousands
+// of conversations: the schemas are cached by type, and each call of Info assembles the Info.
 type function struct {
 	name, description, title string
 
-	readOnly, parallel, control, external bool
+	readOnly, parallel, control, external, idempotent bool
 
-	idempotent bool
-	streams    bool // body yields chunks before it returns
-	body       body
-	output     *outputType // nil if results are not JSON objects
+	body   body
+	output *outputType // nil if results are not JSON objects
 
-	// The descriptions of a package may be registered after its tools are made, if the tools are package variables.
-	// So the schema that New made is replaced when it is first used.
-	made  *inputType // by New
-	fixed atomic.Pointer[inputType]
+	// The docs of a package may be registered after its tools are made, if the tools are package variables. So the first
+	// use replaces the input type that New made. Info must not change later, so the new input type is kept.
+	initialInput *inputType
+	frozenInput  atomic.Pointer[inputType]
 }
 
-// A body is the function of a tool. It decodes the validated arguments and yields the
-// result; it does not recover from panics.
+// A body calls the Go function of a tool: it decodes the validated arguments and yields the result. It does not recover
+// from panics.
 type body interface {
 	call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool)
 }
 
-// plain is the body of a tool of [New].
-type plain[In, Out any] func(context.Context, In) (Out, error)
+// plainBody is the body of a tool of [New].
+type plainBody[In, Out any] func(context.Context, In) (Out, error)
 
-func (fn plain[In, Out]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+func (fn plainBody[In, Out]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
 	var in In
 	if err := f.decode(input, &in); err != nil {
 		yield(Chunk{}, err)
@@ -119,10 +117,10 @@ func (fn plain[In, Out]) call(ctx context.Context, f *function, input json.RawMe
 	emit(out, err, yield)
 }
 
-// stream is the body of a tool of [NewStream].
-type stream[In any] func(context.Context, In) iter.Seq2[Chunk, error]
+// streamBody is the body of a tool of [NewStream].
+type streamBody[In any] func(context.Context, In) iter.Seq2[Chunk, error]
 
-func (fn stream[In]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+func (fn streamBody[In]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
 	var in In
 	if err := f.decode(input, &in); err != nil {
 		yield(Chunk{}, err)
@@ -138,8 +136,7 @@ func (externalBody) call(_ context.Context, f *function, _ json.RawMessage, yiel
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
-// newFunction makes what all function tools have in common. It also returns the Options of opts, which must have at
-// most one.
+// newFunction returns a function without a body, and the only Options of opts, or zero Options if opts is empty.
 func newFunction(name, description string, in reflect.Type, opts []Options) (f *function, o Options, err error) {
 	if len(opts) > 1 {
 		return nil, o, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
@@ -150,17 +147,17 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (f *
 	if err := checkAPIName(name); err != nil {
 		return nil, o, err
 	}
-	made, err := inputTypeOf(in)
+	input, err := inputTypeOf(in)
 	if err != nil {
 		return nil, o, fmt.Errorf("tool %q: arguments: %w", name, err)
 	}
 	return &function{
-		name: name, description: description, title: o.Title, made: made,
+		name: name, description: description, title: o.Title, initialInput: input,
 		readOnly: o.ReadOnly, parallel: o.Parallel, control: o.Control, idempotent: o.Idempotent,
 	}, o, nil
 }
 
-// Info returns the description. Its callers share the bytes of the schemas.
+// Info returns the tool's Info. All callers share the bytes of the schemas.
 func (f *function) Info() Info {
 	i := Info{
 		Name: f.name, Title: f.title, Description: f.description, Input: f.input().schema,
@@ -169,23 +166,23 @@ func (f *function) Info() Info {
 	if f.output != nil {
 		i.Output = f.output.schema
 	}
-	if m, ok := f.body.(*method); ok {
+	if m, ok := f.body.(*methodBody); ok {
 		i.Description = m.description()
 	}
 	return i
 }
 
-// input fixes the input type at the first use, since Info must not change afterwards.
+// input returns the input type that the first call of input froze.
 func (f *function) input() *inputType {
-	if in := f.fixed.Load(); in != nil {
+	if in := f.frozenInput.Load(); in != nil {
 		return in
 	}
-	in, err := inputTypeOf(f.made.typ)
-	if err != nil {
-		in = f.made
+	in, err := inputTypeOf(f.initialInput.typ)
+	if err != nil { // enum values registered since New do not fit the type
+		in = f.initialInput
 	}
-	f.fixed.CompareAndSwap(nil, in)
-	return f.fixed.Load()
+	f.frozenInput.CompareAndSwap(nil, in)
+	return f.frozenInput.Load()
 }
 
 // CheckIdempotent returns [Options.Idempotent]; see [IdempotentChecker].
@@ -198,7 +195,7 @@ func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] 
 	}
 }
 
-// decode fills p, and rewrites errors of encoding/json for a model.
+// decode decodes the arguments into p, and rewrites errors of encoding/json for a model.
 func (f *function) decode(input json.RawMessage, p any) error {
 	err := f.input().decode(input, p)
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {

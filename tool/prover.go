@@ -13,26 +13,26 @@ import (
 // A prover recognises valid arguments in one pass over their bytes, without
 // decoding them. It knows the keywords that schemas of tools mostly consist of.
 //
-// It never accepts what the validator refuses. What it does not accept goes to
-// the validator, so it only affects speed; a property test checks that.
+// It never accepts what the validator refuses; a property test checks that. Arguments that it does not accept go to the
+// validator, so it only affects speed.
 type prover struct {
 	kinds      [objectValue + 1]bool // the kinds of values allowed
 	integer    bool                  // numbers must be integers
-	ref        *prover               // if set, the other fields are not used
-	properties map[string]int        // index into fields
-	fields     []*prover             // at most 64
-	required   uint64                // bits of fields
+	ref        *prover               // if set, this prover decides and the other fields are not used
+	properties map[string]int        // the index of a field's prover in fields
+	fields     []*prover             // at most 64, one for each bit of required
+	required   uint64                // bit i is set if fields[i] is required
 	items      *prover
 	enum       []string // the texts that are allowed; nil for any value
-	min, max   float64
-	low, high  int // length of strings in runes, of arrays in items
+	min, max   float64  // bounds of a number
+	low, high  int      // bounds of the length: of a string in runes, of an array in items
 	pattern    *regexp.Regexp
 }
 
 // A proverMaker makes provers of the schemas of one document.
 type proverMaker struct {
-	root *validator
-	made map[*value]*prover // unfinished provers too, for recursive references
+	validator *validator         // resolves references
+	made      map[*value]*prover // unfinished provers too, for recursive references
 }
 
 // annotations are keywords that do not restrict values.
@@ -41,14 +41,14 @@ var annotations = []string{"title", "description", "default", "examples", "$comm
 // make returns the prover for a part of the document, or nil if the part has a keyword that provers do not know. The
 // whole document then has no prover, so that an unfinished prover is never used.
 func (m *proverMaker) make(s *value) *prover {
-	if s == nil || s.kind != objectValue && string(s.raw) != "true" {
+	if s == nil || s.kind != objectValue && string(s.raw) != "true" { // true has no members, and allows every value
 		return nil
 	}
 	if p, ok := m.made[s]; ok {
 		return p
 	}
 	p := &prover{min: math.Inf(-1), max: math.Inf(1), high: math.MaxInt}
-	m.made[s] = p // before the parts, which may refer to it
+	m.made[s] = p // before the parts of s, which may refer to s
 	// Without a type all kinds are allowed.
 	for k := range p.kinds {
 		p.kinds[k] = true
@@ -65,13 +65,13 @@ func (m *proverMaker) make(s *value) *prover {
 func (m *proverMaker) addKeyword(p *prover, s *value, name string, v *value) bool {
 	switch name {
 	case "$ref":
-		// In draft 2020-12 other keywords apply too, which needs two provers for one value.
-		if len(s.members) > 1 && slices.ContainsFunc(s.members, func(e member) bool {
+		// Keywords beside $ref apply too, which would need two provers for one value.
+		if slices.ContainsFunc(s.members, func(e member) bool {
 			return e.name != "$ref" && !slices.Contains(annotations, e.name)
 		}) {
 			return false
 		}
-		p.ref = m.make(m.root.resolve(s))
+		p.ref = m.make(m.validator.resolve(s))
 		return p.ref != nil && p.ref != p
 	case "type":
 		return p.setTypes(v)
@@ -103,7 +103,8 @@ func (m *proverMaker) addKeyword(p *prover, s *value, name string, v *value) boo
 		} else {
 			p.max = f
 		}
-		return v.kind == numberValue && err == nil && len(v.raw) <= exactDigits && !bytes.ContainsAny(v.raw, "eE")
+		exact := len(v.raw) <= exactDigits && !bytes.ContainsAny(v.raw, "eE") // f is the bound without rounding
+		return v.kind == numberValue && err == nil && exact
 	case "minLength", "minItems", "maxLength", "maxItems":
 		return p.setLength(s, name, v)
 	}
@@ -144,8 +145,8 @@ func (p *prover) setRequired(v, properties *value) bool {
 	return true
 }
 
-// setTypes reads the keyword type, which may be a list. "integer" with "number" is treated as
-// "integer": the validator checks other numbers.
+// setTypes reads the keyword type, which may be a list. A list of "integer" and "number" is treated as "integer": the
+// validator checks other numbers.
 func (p *prover) setTypes(v *value) bool {
 	list := []*value{v}
 	if v.kind == arrayValue {
@@ -153,14 +154,13 @@ func (p *prover) setTypes(v *value) bool {
 	}
 	p.kinds = [objectValue + 1]bool{}
 	for _, t := range list {
-		k := valueKind(0)
-		for k <= objectValue && (t.kind != stringValue || k.String() != t.text()) {
-			k++
-		}
+		k := slices.Index(kindNames, t.text())
 		switch {
-		case k <= objectValue:
+		case t.kind != stringValue:
+			return false
+		case k >= 0:
 			p.kinds[k] = true
-		case t.kind == stringValue && t.text() == "integer":
+		case t.text() == "integer":
 			p.kinds[numberValue], p.integer = true, true
 		default:
 			return false
@@ -169,8 +169,8 @@ func (p *prover) setTypes(v *value) bool {
 	return len(list) > 0
 }
 
-// setLength reads a bound. Strings and arrays share the two fields, so that a
-// schema with bounds for both is not known.
+// setLength reads a bound of a length. Strings and arrays share the fields low and high, so a schema with bounds for both
+// has no prover.
 func (p *prover) setLength(s *value, name string, v *value) bool {
 	n, err := strconv.Atoi(string(v.raw))
 	if strings.HasPrefix(name, "min") {
@@ -185,24 +185,24 @@ func (p *prover) setLength(s *value, name string, v *value) bool {
 // proves reports whether text, which must be UTF-8, is a JSON object that fits. If it returns
 // false, ask the validator. It is safe for concurrent use.
 func (p *prover) proves(text []byte) bool {
-	c := cursor{s: text}
-	if c.skipSpace() != '{' || !p.value(&c, 0) {
+	c := cursor{text: text}
+	if c.skipSpace() != '{' || !p.acceptValue(&c, 0) {
 		return false
 	}
 	c.skipSpace()
-	return c.i == len(text)
+	return c.pos == len(text)
 }
 
 // A cursor walks over text that need not be JSON.
 type cursor struct {
-	s []byte
-	i int
+	text []byte
+	pos  int
 }
 
 // skipSpace skips white space and returns the byte after it, or 0 at the end.
 func (c *cursor) skipSpace() byte {
-	for ; c.i < len(c.s); c.i++ {
-		switch b := c.s[c.i]; b {
+	for ; c.pos < len(c.text); c.pos++ {
+		switch b := c.text[c.pos]; b {
 		case ' ', '\t', '\r', '\n':
 		default:
 			return b
@@ -211,53 +211,53 @@ func (c *cursor) skipSpace() byte {
 	return 0
 }
 
-// value reads a value, and reports whether it is valid JSON and fits.
-func (p *prover) value(c *cursor, depth int) bool {
-	// resolve follows chains of references, so this ends.
-	for p.ref != nil {
-		p = p.ref
+// The accept methods read a value, and report whether it is valid JSON and fits.
+
+func (p *prover) acceptValue(c *cursor, depth int) bool {
+	if p.ref != nil {
+		p = p.ref // which has no ref: resolve followed the whole chain of references
 	}
 	if depth > maxDepth {
 		return false
 	}
 	switch b := c.skipSpace(); b {
 	case '{':
-		return p.kinds[objectValue] && p.enum == nil && p.object(c, depth)
+		return p.kinds[objectValue] && p.enum == nil && p.acceptObject(c, depth)
 	case '[':
-		return p.kinds[arrayValue] && p.enum == nil && p.array(c, depth)
+		return p.kinds[arrayValue] && p.enum == nil && p.acceptArray(c, depth)
 	case '"':
-		return p.kinds[stringValue] && p.text(c)
+		return p.kinds[stringValue] && p.acceptString(c)
 	case 't':
-		return p.kinds[boolValue] && p.enum == nil && c.skip("true")
+		return p.kinds[boolValue] && p.enum == nil && c.skipWord("true")
 	case 'f':
-		return p.kinds[boolValue] && p.enum == nil && c.skip("false")
+		return p.kinds[boolValue] && p.enum == nil && c.skipWord("false")
 	case 'n':
-		return p.kinds[nullValue] && p.enum == nil && c.skip("null")
+		return p.kinds[nullValue] && p.enum == nil && c.skipWord("null")
 	}
-	return p.kinds[numberValue] && p.enum == nil && p.number(c)
+	return p.kinds[numberValue] && p.enum == nil && p.acceptNumber(c)
 }
 
-func (c *cursor) skip(word string) bool {
-	if !bytes.HasPrefix(c.s[c.i:], []byte(word)) {
+func (c *cursor) skipWord(word string) bool {
+	if !bytes.HasPrefix(c.text[c.pos:], []byte(word)) {
 		return false
 	}
-	c.i += len(word)
+	c.pos += len(word)
 	return true
 }
 
-// object reads an object. It does not accept unknown or repeated fields, and names with an escape.
-func (p *prover) object(c *cursor, depth int) bool {
+// acceptObject leaves unknown and repeated fields, and names with escapes, to the validator.
+func (p *prover) acceptObject(c *cursor, depth int) bool {
 	var seen uint64
-	c.i++
+	c.pos++
 	if c.skipSpace() == '}' {
-		c.i++
+		c.pos++
 		return p.required == 0
 	}
 	for {
 		if c.skipSpace() != '"' {
 			return false
 		}
-		name, plain := c.str()
+		name, plain := c.readString()
 		i, known := p.properties[string(name)]
 		if !plain || !known || seen&(1<<i) != 0 {
 			return false
@@ -266,12 +266,12 @@ func (p *prover) object(c *cursor, depth int) bool {
 		if c.skipSpace() != ':' {
 			return false
 		}
-		c.i++
-		if !p.fields[i].value(c, depth+1) {
+		c.pos++
+		if !p.fields[i].acceptValue(c, depth+1) {
 			return false
 		}
 		b := c.skipSpace()
-		c.i++
+		c.pos++
 		if b == '}' {
 			return seen&p.required == p.required
 		}
@@ -281,22 +281,21 @@ func (p *prover) object(c *cursor, depth int) bool {
 	}
 }
 
-// array reads an array. Without a prover for the items nothing would check their syntax.
-func (p *prover) array(c *cursor, depth int) bool {
-	c.i++
+func (p *prover) acceptArray(c *cursor, depth int) bool {
+	c.pos++
 	if c.skipSpace() == ']' {
-		c.i++
+		c.pos++
 		return p.low <= 0
 	}
-	if p.items == nil {
+	if p.items == nil { // nothing would check the syntax of the items
 		return false
 	}
 	for n := 1; ; n++ {
-		if !p.items.value(c, depth+1) {
+		if !p.items.acceptValue(c, depth+1) {
 			return false
 		}
 		b := c.skipSpace()
-		c.i++
+		c.pos++
 		if b == ']' {
 			return n >= p.low && n <= p.high
 		}
@@ -306,41 +305,38 @@ func (p *prover) array(c *cursor, depth int) bool {
 	}
 }
 
-// text reads a string. It does not accept escapes if the content of the string is restricted.
-func (p *prover) text(c *cursor) bool {
-	s, plain := c.str()
+// acceptString leaves strings with escapes to the validator if the content of the string is restricted.
+func (p *prover) acceptString(c *cursor) bool {
+	s, plain := c.readString()
 	if s == nil {
 		return false
 	}
 	if p.enum == nil && p.pattern == nil && p.low == 0 && p.high == math.MaxInt {
 		return true
 	}
-	if !plain || !utf8.Valid(s) {
-		return false
-	}
-	if p.enum != nil && !slices.ContainsFunc(p.enum, func(e string) bool { return e == string(s) }) {
+	if !plain || p.enum != nil && !slices.Contains(p.enum, string(s)) {
 		return false
 	}
 	n := utf8.RuneCount(s)
 	return n >= p.low && n <= p.high && (p.pattern == nil || p.pattern.Match(s))
 }
 
-// str reads a string and returns what is between the quotes, or nil if there is no valid string; plain says that it
+// readString reads a string and returns what is between the quotes, or nil if the string is invalid; plain means that s
 // has no escapes.
-func (c *cursor) str() (s []byte, plain bool) {
-	start := c.i + 1
+func (c *cursor) readString() (s []byte, plain bool) {
+	start := c.pos + 1
 	plain = true
-	for i := start; i < len(c.s); i++ {
-		switch b := c.s[i]; {
+	for i := start; i < len(c.text); i++ {
+		switch b := c.text[i]; {
 		case b == '"':
-			c.i = i + 1
-			return c.s[start:i:i], plain
+			c.pos = i + 1
+			return c.text[start:i], plain
 		case b < ' ':
 			return nil, false
 		case b == '\\':
 			plain = false
 			i++
-			if i >= len(c.s) || strings.IndexByte(`"\/bfnrt`, c.s[i]) < 0 {
+			if i >= len(c.text) || strings.IndexByte(`"\/bfnrt`, c.text[i]) < 0 {
 				return nil, false // \u too: the validator reads it
 			}
 		}
@@ -348,45 +344,44 @@ func (c *cursor) str() (s []byte, plain bool) {
 	return nil, false
 }
 
-// exactDigits is how many digits a number may have so that another number of as many digits is another float64.
+// Two different numbers of at most exactDigits digits are also different as float64.
 const exactDigits = 15
 
-// number reads a number without an exponent. One of up to 300 characters fits into a
-// float64, which checkNumber requires.
-func (p *prover) number(c *cursor) bool {
-	start := c.i
-	if c.i < len(c.s) && c.s[c.i] == '-' {
-		c.i++
+// acceptNumber leaves numbers with an exponent and those of more than 300 characters, which a float64 may not be able to
+// hold, to the validator.
+func (p *prover) acceptNumber(c *cursor) bool {
+	start := c.pos
+	if c.pos < len(c.text) && c.text[c.pos] == '-' {
+		c.pos++
 	}
-	whole := c.digits()
-	// JSON has no leading zeros.
-	if whole == 0 || whole > 1 && c.s[c.i-whole] == '0' {
+	digits := c.skipDigits()
+	if digits == 0 || digits > 1 && c.text[c.pos-digits] == '0' { // JSON has no leading zeros
 		return false
 	}
 	isInteger := true
-	if c.i < len(c.s) && c.s[c.i] == '.' {
+	if c.pos < len(c.text) && c.text[c.pos] == '.' {
 		isInteger = false
-		c.i++
-		if c.digits() == 0 {
+		c.pos++
+		if c.skipDigits() == 0 {
 			return false
 		}
 	}
-	if c.i < len(c.s) && (c.s[c.i] == 'e' || c.s[c.i] == 'E') || p.integer && !isInteger || c.i-start > 300 {
+	if c.pos < len(c.text) && (c.text[c.pos] == 'e' || c.text[c.pos] == 'E') || p.integer && !isInteger || c.pos-start > 300 {
 		return false
 	}
 	if math.IsInf(p.min, -1) && math.IsInf(p.max, 1) { // nothing to compare with
 		return true
 	}
-	f, err := strconv.ParseFloat(string(c.s[start:c.i]), 64)
-	// Rounding keeps the order, but may make a longer number equal to a bound.
-	exact := c.i-start <= exactDigits
+	f, err := strconv.ParseFloat(string(c.text[start:c.pos]), 64)
+	exact := c.pos-start <= exactDigits // rounding keeps the order, but may make a longer number equal to a bound
 	return err == nil && (f > p.min || f == p.min && exact) && (f < p.max || f == p.max && exact)
 }
 
-func (c *cursor) digits() int {
-	start := c.i
-	for c.i < len(c.s) && c.s[c.i] >= '0' && c.s[c.i] <= '9' {
-		c.i++
+// skipDigits returns the number of digits skipped.
+func (c *cursor) skipDigits() int {
+	start := c.pos
+	for c.pos < len(c.text) && c.text[c.pos] >= '0' && c.text[c.pos] <= '9' {
+		c.pos++
 	}
-	return c.i - start
+	return c.pos - start
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// durationPattern is what time.ParseDuration reads, without its odder forms.
+// durationPattern matches what time.ParseDuration reads, except forms such as +1s, .5s and 1.s.
 const durationPattern = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 
 // A reflector makes the JSON Schema of a Go type.
@@ -28,52 +28,52 @@ const durationPattern = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 // embedded fields and about types with methods for JSON. The library gets one flat struct at a time, with a Mapper
 // that returns our schema for every field type.
 type reflector struct {
-	root reflect.Type // a reference to its schema is "#"
-	out  bool         // the schema of what json.Marshal writes, not of what json.Unmarshal reads
+	root      reflect.Type // a reference to the schema of root is "#"
+	forResult bool         // the schema of what json.Marshal writes, not of what json.Unmarshal reads
 
-	checked map[reflect.Type]bool   // by the method check
-	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at them
+	checked map[reflect.Type]bool   // types that checkType has seen
+	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at their schemas
 	names   map[reflect.Type]string // of the types in defs
 	defs    jsonschema.Definitions
-	err     error // the first one in a callback of the library
+	err     error // the first error in a callback of the library
 }
 
-// reflectSchema returns the schema of t as bytes. Types that JSON cannot express are an error that names the field.
-func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error) {
+// reflectSchema returns the schema of t for arguments or, with forResult, for results. The error names the field whose type
+// JSON cannot express.
+func reflectSchema(t reflect.Type, forResult bool) (schema json.RawMessage, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a JSONSchema or Enum method
+		if p := recover(); p != nil { // a JSONSchema or Enum method panicked
 			schema, err = nil, fmt.Errorf("schema of %v: %v", t, p)
 		}
 	}()
 	r := &reflector{
-		root:    t,
-		out:     out,
-		checked: map[reflect.Type]bool{},
-		cyclic:  map[reflect.Type]bool{},
-		names:   map[reflect.Type]string{},
-		defs:    jsonschema.Definitions{},
+		root:      t,
+		forResult: forResult,
+		checked:   map[reflect.Type]bool{},
+		cyclic:    map[reflect.Type]bool{},
+		names:     map[reflect.Type]string{},
+		defs:      jsonschema.Definitions{},
 	}
-	if err := r.check(t, nil, nil); err != nil {
+	if err := r.checkType(t, nil, nil); err != nil {
 		return nil, err
 	}
-	s := r.build(t)
+	s := r.buildSchema(t)
 	if r.err != nil {
 		return nil, r.err
 	}
 	if s.Type != "object" {
 		return nil, fmt.Errorf("%v does not marshal to a JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
 	}
-	// The model reads the tool's description instead.
-	s.Description = ""
+	s.Description = "" // the model reads the tool's description instead
 	if len(r.defs) > 0 {
 		s.Definitions = r.defs
 	}
 	return json.Marshal(s)
 }
 
-// check returns an error for a type without a schema, and finds the types that contain
-// themselves. path leads to t, for messages; stack has the types on the way.
-func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) error {
+// checkType returns an error for a type without a schema, and adds the types that contain themselves to cyclic. path
+// leads to t, for messages; stack has the types on the way to t.
+func (r *reflector) checkType(t reflect.Type, path []string, stack []reflect.Type) error {
 	t = deref(t)
 	if i := slices.Index(stack, t); i >= 0 {
 		viaStruct := slices.ContainsFunc(stack[i:], func(u reflect.Type) bool { return u.Kind() == reflect.Struct })
@@ -87,7 +87,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		return nil
 	}
 	r.checked[t] = true
-	if leaf := r.leaf(t); leaf != nil {
+	if leaf := r.leafSchema(t); leaf != nil {
 		if err := r.checkEnum(t, leaf.Enum); err != nil {
 			return fmt.Errorf("%s%w", fieldPrefix(path), err)
 		}
@@ -96,19 +96,19 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	stack = append(stack, t)
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		return r.check(t.Elem(), append(path, "[]"), stack)
+		return r.checkType(t.Elem(), append(path, "[]"), stack)
 	case reflect.Map:
-		if !r.mapKey(t.Key()) {
+		if !r.validMapKey(t.Key()) {
 			return fmt.Errorf("%sa map with keys of type %v does not marshal to a JSON object; use string or integer keys", fieldPrefix(path), t.Key())
 		}
-		return r.check(t.Elem(), append(path, "[]"), stack)
+		return r.checkType(t.Elem(), append(path, "[]"), stack)
 	case reflect.Struct:
 		fields, err := jsonFields(t)
 		if err != nil {
 			return fmt.Errorf("%s%v: %w", fieldPrefix(path), t, err)
 		}
 		for _, f := range fields {
-			if err := r.check(f.typ, append(path, "."+f.goName), stack); err != nil {
+			if err := r.checkType(f.typ, append(path, "."+f.goName), stack); err != nil {
 				return err
 			}
 		}
@@ -125,18 +125,18 @@ func fieldPrefix(path []string) string {
 	return "field " + strings.TrimPrefix(strings.Join(path, ""), ".") + ": "
 }
 
-// mapKey reports whether encoding/json reads (or writes) keys of type t.
-func (r *reflector) mapKey(t reflect.Type) bool {
+// validMapKey reports whether encoding/json reads (or writes) keys of type t.
+func (r *reflector) validMapKey(t reflect.Type) bool {
 	kind := kindType(t.Kind())
-	return kind == "string" || kind == "integer" || r.isText(t)
+	return kind == "string" || kind == "integer" || r.hasTextMethod(t)
 }
 
-// schema returns the schema of t, or a reference if t contains itself. The schemas of other types are written out where
-// they are used, which every reader of a schema understands.
-func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
+// schemaOrRef returns the schema of t, or a reference if t contains itself. Other schemas are written out where they are
+// used, since not every model API follows references.
+func (r *reflector) schemaOrRef(t reflect.Type) *jsonschema.Schema {
 	t = deref(t)
 	if !r.cyclic[t] {
-		return r.build(t)
+		return r.buildSchema(t)
 	}
 	if t == r.root {
 		return &jsonschema.Schema{Ref: "#"}
@@ -144,50 +144,49 @@ func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	name, ok := r.names[t]
 	if !ok {
 		name = r.defName(t)
-		r.names[t] = name // before build, which calls schema for t again
-		r.defs[name] = r.build(t)
+		r.names[t] = name // before buildSchema, which calls schemaOrRef for t again
+		r.defs[name] = r.buildSchema(t)
 	}
 	return &jsonschema.Schema{Ref: "#/$defs/" + name}
 }
 
-// build makes the schema of t: a new one each time, since the library writes the tags of a field into it.
-func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
+// buildSchema returns a new schema of t each time, since the library writes the tags of a field into the schema.
+func (r *reflector) buildSchema(t reflect.Type) *jsonschema.Schema {
 	t = deref(t)
-	if s := r.leaf(t); s != nil {
+	if s := r.leafSchema(t); s != nil {
 		r.moveDefinitions(s)
 		return s
 	}
 	s := anything()
 	switch t.Kind() {
 	case reflect.Struct:
-		s = r.object(t)
+		s = r.structSchema(t)
 	case reflect.Map:
 		s.Type = "object"
 		if t.Elem().Kind() != reflect.Interface {
-			s.AdditionalProperties = r.element(t.Elem())
-		} // else any value is allowed
-		// encoding/json writes integer keys as text.
-		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
+			s.AdditionalProperties = r.elementSchema(t.Elem())
+		}
+		if k := t.Key().Kind(); k != reflect.String && !r.hasTextMethod(t.Key()) { // encoding/json writes integers as text
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
 		}
 	case reflect.Slice, reflect.Array:
-		s.Type, s.Items = "array", r.element(t.Elem())
+		s.Type, s.Items = "array", r.elementSchema(t.Elem())
 		if t.Kind() == reflect.Array {
 			n := uint64(t.Len())
 			s.MinItems, s.MaxItems = &n, &n
 		}
 	}
 	s.Description = r.typeText(t)
-	// The library's hook for a type that changes the schema of its definition.
+	// With this method of the library a type changes the schema that is made of it.
 	if e, ok := reflect.New(t).Interface().(interface{ JSONSchemaExtend(*jsonschema.Schema) }); ok {
 		e.JSONSchemaExtend(s)
 	}
 	return s
 }
 
-// moveDefinitions moves the definitions of a type's own schema to the root, to which its references are relative.
+// moveDefinitions moves the definitions of a type's own schema to the root, to which the references are relative.
 func (r *reflector) moveDefinitions(s *jsonschema.Schema) {
-	s.Version, s.ID = "", ""
+	s.Version, s.ID = "", "" // with an ID references would be relative to s
 	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
 		if _, taken := r.defs[name]; taken {
 			r.fail(fmt.Errorf("two definitions called %q; rename one in its JSONSchema method", name))
@@ -204,9 +203,9 @@ func (r *reflector) fail(err error) {
 	}
 }
 
-// object gives the library a flat struct with the same JSON fields, so that it reads the tags
-// but calls back for the type of each field.
-func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
+// structSchema returns the schema of a struct. It gives the library a flat struct with the same JSON fields: the library
+// reads the tags, but calls back for the schema of each field's type.
+func (r *reflector) structSchema(t reflect.Type) *jsonschema.Schema {
 	fields, err := jsonFields(t)
 	if err != nil {
 		r.fail(err)
@@ -225,10 +224,10 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	}
 	flatType := reflect.StructOf(flat)
 	lib := jsonschema.Reflector{Anonymous: true, DoNotReference: true, Mapper: func(u reflect.Type) *jsonschema.Schema {
-		if u == flatType { // which the library walks
+		if u == flatType { // nil lets the library read the fields
 			return nil
 		}
-		return r.schema(u)
+		return r.schemaOrRef(u)
 	}}
 	s := lib.ReflectFromType(flatType)
 	s.Version = ""
@@ -244,7 +243,7 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// quoteSchema changes the schema of a value to that of a string that contains it.
+// quoteSchema changes the schema of a value to the schema of a string that contains such a value.
 func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 	switch kindType(k) {
 	case "integer":
@@ -257,28 +256,28 @@ func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 	s.Type, s.Minimum, s.Maximum = "string", "", ""
 }
 
-// fieldTag returns the tag for the library, which treats a field as required unless its tag says omitempty. The
+// fieldTag returns the tag for the library, which treats a field as required unless the tag says omitempty. The
 // description is from f's own tag, else the field's doc comment, else the type's description.
 func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
-	schema, err := schemaTag(f.tag.Get("jsonschema"))
+	keywords, err := schemaTag(f.tag.Get("jsonschema"))
 	if err != nil {
 		return "", err
 	}
 	omit := ""
-	if f.optional && !r.out || f.omits && r.out {
+	if f.optional && !r.forResult || f.omitted && r.forResult {
 		omit = ",omitempty"
 	}
-	// In arguments null means "not given" (see coercer.object); in results it is a value.
-	if r.out && !f.omits && r.nilable(f.typ) {
-		schema = strings.TrimPrefix(schema+",nullable", ",")
+	// In arguments null means "not given" (see coercer.coerceFields); in results it is a value.
+	if r.forResult && !f.omitted && r.encodesNull(f.typ) {
+		keywords = strings.TrimPrefix(keywords+",nullable", ",")
 	}
 	description := f.tag.Get("jsonschema_description")
-	if description == "" && !strings.Contains(","+schema, ",description=") {
+	if description == "" && !strings.Contains(","+keywords, ",description=") {
 		description = cmp.Or(docs.Text(f.owner, f.goName), r.typeText(f.typ))
 	}
 	var tag strings.Builder
 	fmt.Fprintf(&tag, "json:%q", f.name+omit)
-	for _, kv := range [][2]string{{"jsonschema", schema}, {"jsonschema_description", description}, {"jsonschema_extras", f.tag.Get("jsonschema_extras")}} {
+	for _, kv := range [][2]string{{"jsonschema", keywords}, {"jsonschema_description", description}, {"jsonschema_extras", f.tag.Get("jsonschema_extras")}} {
 		if kv[1] != "" {
 			fmt.Fprintf(&tag, " %s:%q", kv[0], kv[1])
 		}
@@ -289,36 +288,35 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 // typeText describes a type if a field has no description.
 func (r *reflector) typeText(t reflect.Type) string {
 	t = deref(t)
-	if t == durationType && r.out {
+	if t == durationType && r.forResult {
 		return "nanoseconds"
 	}
 	return docs.Text(t, "")
 }
 
-// nilable reports whether encoding/json writes null for some value of t, which
-// the schema of t does not allow by itself.
-func (r *reflector) nilable(t reflect.Type) bool {
+// encodesNull reports whether encoding/json writes null for some value of t and the schema of t does not allow null.
+func (r *reflector) encodesNull(t reflect.Type) bool {
 	if k := t.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Pointer {
 		return false
 	}
-	s := r.leaf(deref(t))
-	return s == nil || s.Type != ""
+	s := r.leafSchema(deref(t))
+	return s == nil || s.Type != "" // without a type the schema allows any value
 }
 
-// element returns the schema of the items of a list or a map.
-func (r *reflector) element(t reflect.Type) *jsonschema.Schema {
-	s := r.schema(t)
-	if r.out && r.nilable(t) {
+// elementSchema returns the schema of the items of a list or a map.
+func (r *reflector) elementSchema(t reflect.Type) *jsonschema.Schema {
+	s := r.schemaOrRef(t)
+	if r.forResult && r.encodesNull(t) {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{s, {Type: "null"}}}
 	}
 	return s
 }
 
-// packagePath matches the paths in the names of generic types.
+// packagePath matches the package paths in the name of a generic type.
 var packagePath = lazy.Regexp(`[^\[\],*]*[./]`)
 
-// defName returns a unique name for t in $defs. Box[example.org/x.Inner] becomes BoxInner: a
-// slash would be a step of the reference. Equal names are numbered from 2.
+// defName returns a unique name for t in $defs. Box[example.org/x.Inner] becomes BoxInner: in a reference a slash
+// separates names. Equal names are numbered from 2.
 func (r *reflector) defName(t reflect.Type) string {
 	name := strings.Map(func(c rune) rune {
 		if strings.ContainsRune("[],* ", c) {

@@ -11,10 +11,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// leaf returns a new schema of a type without fields or items, or nil for other types. It uses, in this order, the
-// type's own schema, its values, its methods for JSON, its methods for text, and its kind.
-func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
-	if s := r.known(t); s != nil {
+// leafSchema returns a new schema of a type without fields or items, or nil for other types. It uses, in this order, the
+// type's own schema, enum values, methods for JSON, methods for text, and kind.
+func (r *reflector) leafSchema(t reflect.Type) *jsonschema.Schema {
+	if s := r.ownSchema(t); s != nil {
 		return s
 	}
 	s := anything()
@@ -23,23 +23,23 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 		values = e.Enum()
 	}
 	for _, v := range values {
-		s.Enum = append(s.Enum, asType(v, t))
+		s.Enum = append(s.Enum, enumValue(v, t))
 	}
 	switch {
-	case r.isCustom(t):
+	case r.hasJSONMethod(t):
 		return s
-	case r.isText(t):
+	case r.hasTextMethod(t):
 		s.Type = "string"
 		return s
 	case len(s.Enum) > 0:
 		s.Type = kindType(t.Kind())
 		return s
-	// encoding/json writes bytes as base64, unless the element writes itself.
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
+	// encoding/json writes bytes as base64, unless their type has methods.
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.hasJSONMethod(t.Elem()) && !r.hasTextMethod(t.Elem()):
 		s.Type, s.ContentEncoding = "string", "base64"
 		return s
 	// A result may hold an interface with methods, but no argument can be decoded into one.
-	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
+	case t.Kind() == reflect.Interface && (r.forResult || t.NumMethod() == 0):
 		return s
 	}
 	if s.Type = kindType(t.Kind()); s.Type == "" {
@@ -49,19 +49,20 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// asType converts v to t, whose methods write its JSON, if it has t's kind; else it returns v.
-func asType(v any, t reflect.Type) any {
-	if c := reflect.ValueOf(v); c.IsValid() && c.Kind() == t.Kind() {
-		return c.Convert(t).Interface()
+// enumValue returns a value of t's enum as it is encoded to JSON: converted to t, if the kinds are equal, so that t's
+// methods write the JSON.
+func enumValue(v any, t reflect.Type) any {
+	if rv := reflect.ValueOf(v); rv.IsValid() && rv.Kind() == t.Kind() {
+		return rv.Convert(t).Interface()
 	}
 	return v
 }
 
-// checkEnum returns an error if t cannot be read from one of its values.
+// checkEnum returns an error if one of the values of t's enum cannot be encoded, or not be decoded into t.
 func (r *reflector) checkEnum(t reflect.Type, values []any) error {
 	for _, v := range values {
 		data, err := json.Marshal(v)
-		if err == nil && !r.out {
+		if err == nil && !r.forResult {
 			err = json.Unmarshal(data, reflect.New(t).Interface())
 		}
 		if err != nil {
@@ -71,13 +72,13 @@ func (r *reflector) checkEnum(t reflect.Type, values []any) error {
 	return nil
 }
 
-// known returns the schema of a type with a method JSONSchema, or whose JSON differs from
-// its Go definition; else nil.
-func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
+// ownSchema returns the schema of a type with a method JSONSchema, or of a type of the standard library whose JSON differs
+// from the Go definition; else nil.
+func (r *reflector) ownSchema(t reflect.Type) *jsonschema.Schema {
 	s := anything()
 	if c, ok := reflect.New(t).Interface().(interface{ JSONSchema() *jsonschema.Schema }); ok {
 		if own := c.JSONSchema(); own != nil {
-			*s = *own // a copy, since the type may return the same one each time
+			*s = *own // a copy, since the type may return the same pointer each time
 		}
 		return s
 	}
@@ -85,33 +86,33 @@ func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
 	case timeType:
 		s.Type, s.Format = "string", "date-time"
 	case durationType:
-		if r.out { // as encoding/json writes it
+		if r.forResult { // as encoding/json writes it
 			s.Type = "integer"
 			break
 		}
 		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
 	case numberType:
 		s.Type = "number"
-	case bigIntType: // it has methods for text, but its JSON is a number
+	case bigIntType: // has methods for text, but encoding/json writes a number
 		s.Type = "integer"
-	case rawType: // any value
+	case rawType: // s allows any value
 	default:
 		return nil
 	}
 	return s
 }
 
-// isCustom reports whether a type reads (or writes) its JSON itself, so that it may be anything.
-func (r *reflector) isCustom(t reflect.Type) bool {
-	if r.out {
+// hasJSONMethod reports whether a method of the type reads (in a result: writes) the JSON, which may then be any value.
+func (r *reflector) hasJSONMethod(t reflect.Type) bool {
+	if r.forResult {
 		return implements[json.Marshaler](t)
 	}
 	return implements[json.Unmarshaler](t)
 }
 
-// isText reports whether a type reads (or writes) itself as text.
-func (r *reflector) isText(t reflect.Type) bool {
-	if r.out {
+// hasTextMethod reports whether a method of the type reads (in a result: writes) it as text.
+func (r *reflector) hasTextMethod(t reflect.Type) bool {
+	if r.forResult {
 		return implements[encoding.TextMarshaler](t)
 	}
 	return implements[encoding.TextUnmarshaler](t)

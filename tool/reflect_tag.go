@@ -12,8 +12,8 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// checkTag returns an error if a keyword of f's tag has no effect in p, the schema made from it, or if no value
-// can satisfy the keywords.
+// checkTag returns an error if a keyword of f's tag has no effect in p, the schema of the field, or if no value can
+// satisfy the keywords.
 func checkTag(f field, p *jsonschema.Schema) error {
 	tag := f.tag.Get("jsonschema")
 	if tag == "" {
@@ -22,19 +22,13 @@ func checkTag(f field, p *jsonschema.Schema) error {
 	if keyword := ignoredKeyword(tag, p); keyword != "" {
 		return fmt.Errorf("%s does not fit the type %v", keyword, f.typ)
 	}
-	for { // the library applies some keywords of a list to its items
-		if err := checkBounds(p); err != nil {
+	for s := p; s != nil; s = s.Items { // the library applies some keywords of a list to the items
+		if err := checkBounds(s); err != nil {
 			return err
 		}
-		if p.Items == nil {
-			break
-		}
-		p = p.Items
-	}
-	// Types with their own schema may have patterns in JavaScript's syntax.
-	if strings.Contains(tag, "pattern=") {
-		if _, err := regexp.Compile(p.Pattern); err != nil {
-			return fmt.Errorf("pattern: %w; write one of Go's package regexp, or nothing is checked", err)
+		// A pattern from a type's own schema, not from the tag, may be in JavaScript's syntax.
+		if _, err := regexp.Compile(s.Pattern); err != nil && strings.Contains(tag, "pattern=") {
+			return fmt.Errorf("pattern: %w; use the syntax of Go's package regexp, or nothing is checked", err)
 		}
 	}
 	return nil
@@ -44,10 +38,10 @@ func checkTag(f field, p *jsonschema.Schema) error {
 var checkedKeywords = []string{"default", "enum", "example", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "pattern", "minItems", "maxItems"}
 
-// ignoredKeyword returns a keyword of the tag that the library has ignored, because it does not fit the
-// type or its value does not parse.
+// ignoredKeyword returns a keyword of the tag that the library has ignored, because the keyword does not fit the type or
+// its value does not parse; else "".
 func ignoredKeyword(tag string, p *jsonschema.Schema) string {
-	if p.OneOf != nil || p.AnyOf != nil {
+	if p.OneOf != nil || p.AnyOf != nil { // the keywords may be in a branch
 		return ""
 	}
 	has := map[string]json.RawMessage{}
@@ -56,7 +50,7 @@ func ignoredKeyword(tag string, p *jsonschema.Schema) string {
 			_ = json.Unmarshal(data, &has) // a schema may be true, which has no keywords
 		}
 	}
-	has["example"] = has["examples"]
+	has["example"] = has["examples"] // the tag sets one of the examples
 	for _, part := range splitUnescaped(tag) {
 		key, _, _ := strings.Cut(part, "=")
 		if slices.Contains(checkedKeywords, key) && has[key] == nil {
@@ -72,19 +66,19 @@ func checkBounds(s *jsonschema.Schema) error {
 	for _, b := range []struct {
 		low, high json.Number
 		names     string
-		open      bool // equal bounds leave no value either
+		exclusive bool // equal bounds leave no value either
 	}{
 		{s.Minimum, s.Maximum, "minimum and maximum", false},
 		{s.Minimum, s.ExclusiveMaximum, "minimum and exclusiveMaximum", true},
 		{s.ExclusiveMinimum, s.Maximum, "exclusiveMinimum and maximum", true},
 		{s.ExclusiveMinimum, s.ExclusiveMaximum, "exclusiveMinimum and exclusiveMaximum", true},
-		{count(s.MinLength), count(s.MaxLength), "minLength and maxLength", false},
-		{count(s.MinItems), count(s.MaxItems), "minItems and maxItems", false},
+		{sizeNumber(s.MinLength), sizeNumber(s.MaxLength), "minLength and maxLength", false},
+		{sizeNumber(s.MinItems), sizeNumber(s.MaxItems), "minItems and maxItems", false},
 		{"0", s.MultipleOf, "multipleOf, which must be more than 0,", true},
 	} {
-		low, ok := new(big.Rat).SetString(b.low.String())
-		high, ok2 := new(big.Rat).SetString(b.high.String())
-		if ok && ok2 && (low.Cmp(high) > 0 || b.open && low.Cmp(high) == 0) {
+		low, hasLow := new(big.Rat).SetString(b.low.String())
+		high, hasHigh := new(big.Rat).SetString(b.high.String())
+		if hasLow && hasHigh && (low.Cmp(high) > 0 || b.exclusive && low.Cmp(high) == 0) {
 			return fmt.Errorf("%s leave no value", b.names)
 		}
 	}
@@ -94,17 +88,17 @@ func checkBounds(s *jsonschema.Schema) error {
 	return checkValues(s, "default", s.Default)
 }
 
-// count returns a size as a number, "" for nil.
-func count(n *uint64) json.Number {
+// sizeNumber returns a bound of a size as a number, "" for nil.
+func sizeNumber(n *uint64) json.Number {
 	if n == nil {
 		return ""
 	}
 	return json.Number(strconv.FormatUint(*n, 10))
 }
 
-// checkValues returns an error if s refuses one of the values of its own keyword.
+// checkValues returns an error if s refuses one of the values of keyword in s.
 func checkValues(s *jsonschema.Schema, keyword string, values ...any) error {
-	if len(values) == 0 || s.Ref != "" {
+	if len(values) == 0 || s.Ref != "" { // what s refers to is not in s
 		return nil
 	}
 	schema, err := json.Marshal(s)
@@ -125,9 +119,9 @@ func checkValues(s *jsonschema.Schema, keyword string, values ...any) error {
 			return err
 		}
 		if err := v.validate(parsed.generic()); err != nil {
-			x := explainer{v: v, args: parsed}
+			x := explainer{validator: v, args: parsed}
 			x.collect(err)
-			return fmt.Errorf("%s: %s", keyword, x.found[0].text)
+			return fmt.Errorf("%s: %s", keyword, x.violations[0].text)
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func (r *repairer) findDocument() (*value, error) {
 		begin := r.i
 		v, err := r.value(valueAtRoot)
 		if r.skipSpace(); err != nil || r.truncated || r.peek(0) != ':' {
-			return v, err // a string, which may hold the object; see coercer.root
+			return v, err // a string, which may hold the object; see coercer.coerceArguments
 		}
 		r.i = begin
 		r.note("missing brace")

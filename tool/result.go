@@ -133,7 +133,7 @@ func newOutputType(t reflect.Type) (*outputType, error) {
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map || t == reflect.TypeFor[Result]() || isBlock || isError {
 		return nil, nil
 	}
-	if (&reflector{out: true}).leaf(t) != nil {
+	if (&reflector{forResult: true}).leafSchema(t) != nil {
 		return nil, nil
 	}
 	s, err := reflectSchema(t, true)

@@ -35,7 +35,7 @@ type withMiddleware struct {
 func (w *withMiddleware) Unwrap() Tool { return w.Tool }
 
 func (w *withMiddleware) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return chain(withJudgement(call, isolated), w.middleware)(ctx, w.Tool, call)
+	return chain(withJudgement(call, callIsolated), w.middleware)(ctx, w.Tool, call)
 }
 
 // chain puts middleware around a handler, the first outermost.
@@ -57,10 +57,10 @@ func chain(h Handler, middleware []Middleware) Handler {
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		d := delivery{ctx: ctx, call: call, yield: yield}
-		handle := Handler(isolated)
+		handle := Handler(callIsolated)
 		if len(middleware) > 0 {
 			defer d.recover()
-			handle = chain(withJudgement(call, isolated), middleware)
+			handle = chain(withJudgement(call, callIsolated), middleware)
 		}
 		// Called instead of ranged over, as the body of a loop would be three allocations.
 		handle(ctx, t, call)(d.pass)

@@ -138,7 +138,7 @@ func toGo(v *value, t reflect.Type) error {
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
 		return nil
 	}
-	if r := (&reflector{}); r.isCustom(t) || r.isText(t) {
+	if r := (&reflector{}); r.hasJSONMethod(t) || r.hasTextMethod(t) {
 		return nil
 	}
 	switch k := t.Kind(); {

@@ -90,7 +90,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		if err == nil {
 			v.err = nil
 			if draft == jsonschema.Draft2020 { // provers know its keywords only
-				v.prover = (&proverMaker{root: v, made: map[*value]*prover{}}).make(doc)
+				v.prover = (&proverMaker{validator: v, made: map[*value]*prover{}}).make(doc)
 			}
 			return v
 		}

@@ -31,9 +31,9 @@ const (
 	objectValue
 )
 
-func (k valueKind) String() string {
-	return [...]string{"null", "boolean", "number", "string", "array", "object"}[k]
-}
+var kindNames = []string{"null", "boolean", "number", "string", "array", "object"}
+
+func (k valueKind) String() string { return kindNames[k] }
 
 // A value is JSON that keeps the order of members and the spelling of numbers, unlike map[string]any: what is not
 // repaired must stay as the model wrote it, and hints name fields in the schema's order. The fields may be

@@ -20,7 +20,7 @@ import (
 const (
 	maxViolations = 10
 	maxExample    = 200 // bytes
-	maxFound      = 60  // bytes of a wrong value
+	maxShown      = 60  // bytes of a value, name or description
 	maxChoices    = 20
 )
 
@@ -36,19 +36,19 @@ type violation struct {
 // explain returns, for a model, why arguments do not fit: what is wrong, sorted by path, since the
 // library's errors are in the order of a Go map, and an example.
 func (v *validator) explain(name string, args *value, err *jsonschema.ValidationError) string {
-	x := explainer{v: v, args: args}
+	x := explainer{validator: v, args: args}
 	x.collect(err)
-	slices.SortStableFunc(x.found, func(a, b violation) int {
+	slices.SortStableFunc(x.violations, func(a, b violation) int {
 		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.text, b.text))
 	})
-	x.found = slices.CompactFunc(x.found, func(a, b violation) bool { return a.path == b.path && a.text == b.text })
+	x.violations = slices.CompactFunc(x.violations, func(a, b violation) bool { return a.path == b.path && a.text == b.text })
 
 	var b strings.Builder
 	previous := ""
 	fmt.Fprintf(&b, "The arguments of %s do not fit its schema:\n", name)
-	for i, f := range x.found {
+	for i, f := range x.violations {
 		if i == maxViolations {
-			fmt.Fprintf(&b, "- and %d more\n", len(x.found)-i)
+			fmt.Fprintf(&b, "- and %d more\n", len(x.violations)-i)
 			break
 		}
 		if text := f.text; i > 0 && text == previous && strings.HasPrefix(text, unknownField) {
@@ -69,19 +69,19 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 
 // An explainer turns the validator's tree of errors into a list of violations.
 type explainer struct {
-	v     *validator
-	args  *value
-	found []violation
+	validator  *validator
+	args       *value
+	violations []violation
 }
 
 func (x *explainer) add(loc []string, format string, a ...any) {
-	x.found = append(x.found, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
+	x.violations = append(x.violations, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
 }
 
 // addDrop adds a violation that is fixed by omitting the field.
 func (x *explainer) addDrop(loc []string, format string, a ...any) {
 	x.add(loc, format, a...)
-	x.found[len(x.found)-1].drop = true
+	x.violations[len(x.violations)-1].drop = true
 }
 
 // collect adds the leaves of a tree of errors. The errors above them say nothing more.
@@ -133,7 +133,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		x.addDrop(loc, "must not be given")
 	case *kind.PropertyNames:
 		// The location may be wrong: the library reuses its array.
-		x.add(nil, "the field name %q is not allowed%s", visible.Cut(k.Property, maxFound, "…"), nameRule(e))
+		x.add(nil, "the field name %q is not allowed%s", visible.Cut(k.Property, maxShown, "…"), nameRule(e))
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
 			x.add(loc, "got %s, want %s", x.show(loc), bound)
@@ -221,15 +221,15 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 		x.add(e.InstanceLocation, "got %s, want %s", x.show(e.InstanceLocation), article(slices.Compact(want)))
 		return
 	}
-	best := x.found
+	best := x.violations
 	for i, c := range meant {
-		branch := explainer{v: x.v, args: x.args}
+		branch := explainer{validator: x.validator, args: x.args}
 		branch.collect(c)
-		if i == 0 || len(x.found)+len(branch.found) < len(best) {
-			best = slices.Concat(x.found, branch.found)
+		if i == 0 || len(x.violations)+len(branch.violations) < len(best) {
+			best = slices.Concat(x.violations, branch.violations)
 		}
 	}
-	x.found = best
+	x.violations = best
 }
 
 // branchType returns the type error of a branch if it has no other error.
@@ -245,12 +245,12 @@ const unknownField = "no such field"
 
 // unknown adds a field that does not exist.
 func (x *explainer) unknown(loc []string, name string) {
-	known := x.v.fieldNames(x.schemaAt(loc))
+	known := x.validator.fieldNames(x.schemaAt(loc))
 	at := append(slices.Clone(loc), name)
 	switch similar := near.Names(name, known, 1); {
 	case len(similar) > 0:
 		x.addDrop(at, unknownField+"; did you mean %q?", similar[0])
-		x.found[len(x.found)-1].meant = similar[0]
+		x.violations[len(x.violations)-1].meant = similar[0]
 	case x.meantField(loc, name) != "":
 		// The example does not get its value, since only the type suggests that this field was meant.
 		x.addDrop(at, unknownField+"; did you mean %q?", x.meantField(loc, name))
@@ -264,7 +264,7 @@ func (x *explainer) unknown(loc []string, name string) {
 // undescribed returns the fields of an object that its schema does not describe but allows. If required fields are
 // missing, these may be the missing fields under wrong names.
 func (x *explainer) undescribed(loc []string) (names []string) {
-	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
+	s, object := x.validator.resolve(x.schemaAt(loc)), x.args.at(loc)
 	if s.get("properties") == nil || object == nil {
 		return nil
 	}
@@ -287,12 +287,14 @@ func (x *explainer) undescribed(loc []string) (names []string) {
 // meantField returns the required field that was probably meant by the unknown field called name: the only missing field
 // of its type, if it is also the only unknown field of that type.
 func (x *explainer) meantField(loc []string, name string) string {
-	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
+	s, object := x.validator.resolve(x.schemaAt(loc)), x.args.at(loc)
 	required := s.get("required")
 	if required == nil || object == nil || object.get(name) == nil {
 		return ""
 	}
-	fits := func(field string, given *value) bool { return allows(x.v.types(x.v.property(s, field)), given) }
+	fits := func(field string, given *value) bool {
+		return allows(x.validator.types(x.validator.property(s, field)), given)
+	}
 	var missing []string
 	for _, r := range required.items {
 		if field := r.text(); object.get(field) == nil && fits(field, object.get(name)) {
@@ -303,7 +305,7 @@ func (x *explainer) meantField(loc []string, name string) string {
 		return ""
 	}
 	for _, m := range object.members {
-		if m.name != name && x.v.property(s, m.name) == nil && fits(missing[0], m.value) {
+		if m.name != name && x.validator.property(s, m.name) == nil && fits(missing[0], m.value) {
 			return ""
 		}
 	}
@@ -312,16 +314,16 @@ func (x *explainer) meantField(loc []string, name string) string {
 
 // hint describes a missing field: its types and the beginning of its description.
 func (x *explainer) hint(loc []string, name string) string {
-	s := x.v.property(x.schemaAt(loc), name)
+	s := x.validator.property(x.schemaAt(loc), name)
 	if s == nil {
 		return ""
 	}
 	var parts []string
-	if t := x.v.types(s); len(t) > 0 {
+	if t := x.validator.types(s); len(t) > 0 {
 		parts = append(parts, strings.Join(t, " or "))
 	}
 	if d := s.get("description"); d != nil && d.kind == stringValue {
-		parts = append(parts, visible.Cut(d.text(), maxFound, "…"))
+		parts = append(parts, visible.Cut(d.text(), maxShown, "…"))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -330,12 +332,12 @@ func (x *explainer) hint(loc []string, name string) string {
 }
 
 func (x *explainer) schemaAt(loc []string) *value {
-	s := x.v.schema
+	s := x.validator.schema
 	for _, part := range loc {
-		if p := x.v.property(s, part); p != nil {
+		if p := x.validator.property(s, part); p != nil {
 			s = p
 		} else {
-			s = x.v.itemSchema(s)
+			s = x.validator.itemSchema(s)
 		}
 	}
 	return s
@@ -346,7 +348,7 @@ func (x *explainer) schemaAt(loc []string) *value {
 func (x *explainer) showDuration(loc []string) string {
 	if v := x.args.at(loc); v != nil && v.kind == stringValue {
 		if n, err := parseValue([]byte(v.text())); err == nil && n.kind == numberValue {
-			return "the number " + visible.Cut(v.text(), maxFound, "…")
+			return "the number " + visible.Cut(v.text(), maxShown, "…")
 		}
 	}
 	return x.show(loc)
@@ -357,7 +359,7 @@ func (x *explainer) show(loc []string) string {
 	if v == nil { // the name of a field, which is not a value
 		return "something else"
 	}
-	shown := visible.Cut(string(v.appendJSON(nil)), maxFound, "…")
+	shown := visible.Cut(string(v.appendJSON(nil)), maxShown, "…")
 	switch v.kind {
 	case objectValue, arrayValue, stringValue:
 		return article([]string{v.kind.String()}) + " " + shown
@@ -373,12 +375,12 @@ func pathOf(v *value, loc []string) string {
 		case v != nil && v.kind == arrayValue:
 			fmt.Fprintf(&b, "[%s]", part)
 		case strings.ContainsAny(part, " .[]:\"\n\t") || part == "":
-			fmt.Fprintf(&b, "[%q]", visible.Cut(part, maxFound, "…"))
+			fmt.Fprintf(&b, "[%q]", visible.Cut(part, maxShown, "…"))
 		default:
 			if b.Len() > 0 {
 				b.WriteByte('.')
 			}
-			b.WriteString(visible.Cut(part, maxFound, "…"))
+			b.WriteString(visible.Cut(part, maxShown, "…"))
 		}
 		v = v.child(part)
 	}
@@ -410,7 +412,7 @@ func choices(want []any) string {
 			break
 		}
 		data, _ := json.Marshal(w) // it was decoded from JSON
-		shown = append(shown, visible.Cut(string(data), maxFound, "…"))
+		shown = append(shown, visible.Cut(string(data), maxShown, "…"))
 	}
 	if len(shown) == 1 {
 		return shown[0]

@@ -1,10 +1,10 @@
-// Package docs contains the doc comments of the types of tools, so
-// that doc comments reach the model and nothing parses source at run time.
+// Package docs registers the doc comments of Go types as descriptions for the model, so that nothing parses source at
+// run time. In a package with tools, the line
 //
 //	//go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen
 //
-// in a package with tools writes a file that registers its comments. See also
-// [github.com/kitbag-go/kitbag/tool.Methods].
+// writes a file that registers the doc comments of the package's types and methods.
+// [github.com/kitbag-go/kitbag/tool.Methods] describes its tools with them.
 package docs
 
 import (
@@ -20,16 +20,15 @@ type Package struct {
 	// Text maps "Type", "Type.Field" and "Type.Method" to their doc comments.
 	Text map[string]string
 
-	// Enums maps a named type to its constants.
+	// Enums maps the name of a type to the type's constants.
 	Enums map[string][]any
 }
 
-// The registry.
 var (
-	mu         sync.RWMutex
+	mu         sync.RWMutex          // guards the registry below
 	texts      = map[string]string{} // by "path.Type" or "path.Type.Member"
-	enums      = map[string][]any{}
-	generation int
+	enums      = map[string][]any{}  // by "path.Type"
+	generation int                   // see Generation
 )
 
 // Register registers the descriptions of a package, from an init function: they must be
@@ -47,7 +46,7 @@ func Register(p Package) {
 	generation++
 }
 
-// Generation counts the calls of Register. A schema that was made before the last one is made again.
+// Generation returns how often Register was called. A schema made at an earlier generation is out of date.
 func Generation() int {
 	mu.RLock()
 	defer mu.RUnlock()
@@ -73,7 +72,7 @@ func Text(t reflect.Type, member string) string {
 func Enum(t reflect.Type) []any {
 	mu.RLock()
 	defer mu.RUnlock()
-	if len(enums) == 0 { // in most programs; building a type's name costs an allocation
+	if len(enums) == 0 { // most programs register none, and typeKey allocates
 		return nil
 	}
 	return enums[typeKey(t)]

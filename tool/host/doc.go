@@ -1,12 +1,12 @@
-// Package host lets a tool send requests to the program that runs it: to ask the
-// user a question, or to sample its model.
+// Package host lets a tool send requests to the program that runs the tool: to ask the user a question, or to sample the
+// program's model.
 //
-// A program that runs calls for a user, such as an agent or a gateway, implements
-// [Host] and passes it in the context of the call:
+// A program that runs calls for a user, such as an agent or a gateway, implements [Host] and passes the Host in the
+// context of the call:
 //
 //	for ch, err := range tool.Run(host.With(ctx, h), t, call) { … }
 //
-// The tool, or the MCP client behind it, finds it there:
+// The tool, or the MCP client behind the tool, gets the Host from the context:
 //
 //	h := host.From(ctx)
 //	if h == nil {
@@ -19,9 +19,9 @@
 // # Questions to the user
 //
 // An [Elicitation] is a form to fill in, with a JSON Schema of flat fields, or a page to visit. [Elicitation.Check]
-// reports whether it may be shown, and [Elicitation.Accept] validates the filled form. A host shows the server's name
-// with every question, and the whole URL of a page with its host; it never opens or fetches a page by itself. What a
-// user types into a form is for the server only: a host neither stores it nor shows it to the model.
+// reports whether a question may be shown, and [Elicitation.Accept] validates the filled form. A Host shows the server's
+// name with every question, and for a page the whole URL and its [Elicitation.Site]. A Host never opens or fetches a page
+// by itself. What a user types into a form is for the server only: a Host does not store it or show it to the model.
 //
 // # Trust
 //

@@ -30,12 +30,11 @@ const (
 // Clean returns q with its message as plain text of at most 8 KiB: without invisible characters and without
 // control characters other than line breaks and tabs, which could hide text or control a terminal.
 func (q Elicitation) Clean() Elicitation {
-	q.Message = plain(q.Message)
-	q.Message = visible.Cut(q.Message, maxMessage, "… [cut]")
+	q.Message = visible.Cut(visibleText(q.Message), maxMessage, "… [cut]")
 	return q
 }
 
-func plain(s string) string { return visible.Text(strings.ToValidUTF8(s, "")) }
+func visibleText(s string) string { return visible.Text(strings.ToValidUTF8(s, "")) }
 
 // Check returns why q may not be asked, or nil. A page must have an absolute http or https URL of at most 2 KiB
 // without a user name in it; a form must have a schema of at most 64 KiB, an object of at most 64 fields, each a
@@ -78,9 +77,9 @@ func checkPage(page string) error {
 		return fmt.Errorf("the URL of the page cannot be read: %w", err)
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
 		return fmt.Errorf("%.80q is not a web page; the URL must be an absolute http or https URL", page)
-	case u.User != nil:
+	case u.User != nil: // https://bank.example@evil.example is a page of evil.example
 		return fmt.Errorf("the URL of the page contains a user name; its host is %q", u.Host)
-	case plain(page) != page || strings.ContainsAny(page, " \n\t"):
+	case visibleText(page) != page || strings.ContainsAny(page, " \n\t"):
 		return fmt.Errorf("the URL of the page contains invisible characters or spaces; its host is %q", u.Host)
 	}
 	return nil
@@ -121,9 +120,9 @@ func (q Elicitation) Site() string {
 	return u.Host
 }
 
-// secret matches names of secrets. MCP allows only a page to ask for secrets, since the client does not see what is
+// secretName matches names of secrets. MCP allows only a page to ask for secrets, since the client does not see what is
 // typed there.
-var secret = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
+var secretName = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
 
 // Warnings returns sentences to show to the user before they answer q. A question without warnings may still do harm.
 func (q Elicitation) Warnings() []string {
@@ -137,21 +136,21 @@ func (q Elicitation) Warnings() []string {
 		}
 		return out
 	}
+	namesSecret := func(s string) bool { return secretName().MatchString(visibleText(s)) }
 	for name, f := range q.fields() {
-		asks := func(words string) bool { return secret().MatchString(plain(words)) } // as a user sees them
-		if f.Type == "string" && (asks(name) || asks(f.Title) || asks(f.About)) {
-			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", plain(name)))
+		if f.Type == "string" && slices.ContainsFunc([]string{name, f.Title, f.Description}, namesSecret) {
+			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", visibleText(name)))
 		}
 	}
 	return out
 }
 
-// A field is what Elicitation uses of the schema of a form's field.
+// A field is the part of the schema of a form's field that Elicitation uses.
 type field struct {
-	Type    string     `json:"type"`
-	Title   string     `json:"title"`
-	About   string     `json:"description"`
-	Default exactValue `json:"default"`
+	Type        string     `json:"type"`
+	Title       string     `json:"title"`
+	Description string     `json:"description"`
+	Default     exactValue `json:"default"`
 }
 
 // An exactValue is a JSON value. A number that a float64 may not represent exactly is kept as a json.Number.
@@ -167,11 +166,12 @@ func (e *exactValue) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// fields yields the fields of the form, sorted by name.
 func (q Elicitation) fields() iter.Seq2[string, field] {
 	var s struct {
 		Properties map[string]field `json:"properties"`
 	}
-	_ = json.Unmarshal(q.Schema, &s)
+	_ = json.Unmarshal(q.Schema, &s) // parts of another type count as absent; Check refuses what is not JSON
 	return func(yield func(string, field) bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 			if !yield(name, s.Properties[name]) {
@@ -181,9 +181,9 @@ func (q Elicitation) fields() iter.Seq2[string, field] {
 	}
 }
 
-// Accept returns the answer that accepts q with the content that the user filled in.
-// Fields that the user left out get the schema's default, if there is one. Accept fails if the result does not fit the
-// schema, or has a field that the form does not have.
+// Accept returns the answer that accepts q with the content that the user filled in. Fields that the user left out get
+// the schema's default, if there is one. Accept fails if the answer does not fit the schema or content has a field that
+// the form does not have.
 func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	if q.URL != "" {
 		if len(content) > 0 {
@@ -192,15 +192,15 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 		return Answer{Action: ActionAccept}, nil
 	}
 	filled := map[string]any{}
-	asked := map[string]bool{}
+	inForm := map[string]bool{}
 	for name, f := range q.fields() {
-		asked[name] = true
+		inForm[name] = true
 		if f.Default.value != nil {
 			filled[name] = f.Default.value
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(content)) {
-		if !asked[name] {
+		if !inForm[name] {
 			return Answer{}, fmt.Errorf("the form has no field %q", name)
 		}
 		filled[name] = content[name]
@@ -219,8 +219,8 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	return Answer{Action: ActionAccept, Content: filled}, nil
 }
 
-// A form makes a tool of a schema, so that [tool.Arguments] validates against it with
-// its limits for untrusted schemas.
+// A form is a tool with the form's schema, so that [tool.Arguments], which limits untrusted schemas, can validate a
+// filled form.
 type form struct{ schema json.RawMessage }
 
 func (f form) Info() tool.Info { return tool.Info{Name: "the form", Input: f.schema} }

@@ -9,11 +9,12 @@ import (
 )
 
 // A Host answers the requests that a tool makes during a call. It must be safe for concurrent use, and comparable, as
-// pointers are: equal hosts act for the same user in the same conversation. If a request could belong to several
-// calls, it is forwarded only if all of them have the same host, so that no user sees another user's questions.
+// pointers are: equal hosts act for the same user in the same conversation. An MCP client that cannot tell to which of
+// several calls a server's request belongs forwards it only if all of them have the same host, so that no user sees
+// another user's questions.
 type Host interface {
-	// Elicit puts a question to the user for whom the call runs, and returns their answer, for which it waits until ctx
-	// ends. If no user can be asked the answer is [ActionCancel], without an error.
+	// Elicit puts a question to the user for whom the call runs, and waits for the answer until ctx ends. If no user can
+	// be asked the answer is [ActionCancel], without an error.
 	Elicit(ctx context.Context, q Elicitation) (Answer, error)
 
 	// Sample returns an answer of the host's model. The error wraps [ErrRefused] if
@@ -43,7 +44,7 @@ type Elicitation struct {
 	Message string          // plain text, written by the server
 	Schema  json.RawMessage // JSON Schema of the form, an object of flat fields; nil for a page
 	URL     string          // the page; empty for a form
-	ID      string          // of a page, given by the server; may be empty
+	ID      string          // MCP's elicitationId of a page; may be empty
 }
 
 // An Action is how the user reacted to a question.
@@ -56,9 +57,8 @@ const (
 	ActionCancel  Action = "cancel" // neither: the question was closed, or there was no user to ask
 )
 
-// An Answer answers an [Elicitation]. Content is the filled form, with ActionAccept
-// only; a number in it is a float64, or a [json.Number] from 2^53 on, where a float64
-// is not exact. Accepting a page means agreeing to visit it, not having done so.
+// An Answer answers an [Elicitation]. Content is the filled form, with ActionAccept only. Its numbers are float64, or
+// [json.Number] from 2^53 on, where a float64 is not exact. To accept a page is to agree to visit it.
 type Answer struct {
 	Action  Action
 	Content map[string]any
@@ -71,7 +71,7 @@ type SampleRequest struct {
 	System      string   // the system prompt that the server suggests
 	MaxTokens   int      // of the answer; 0 leaves it to the host
 	Temperature *float64 // nil leaves it to the host
-	Stop        []string
+	Stop        []string // sequences that end the answer
 	Hints       []string // model names that the server prefers, best first
 }
 

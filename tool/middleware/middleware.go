@@ -7,9 +7,9 @@
 //	query = tool.With(query, db, middleware.Timeout(30*time.Second))
 //	update = tool.With(update, db)
 //
-// The first is the outermost: above, the time-out does not count the time a call waits for its turn.
+// The first middleware is the outermost: above, the time-out does not count the time that a call waits for its turn.
 //
-// A middleware sees a failure of the tool as an error of the sequence.
+// A middleware sees a failure of the tool as an error of the sequence, or as a Failed chunk.
 package middleware
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// around makes a middleware of a function that runs a call and yields.
-func around(run func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool)) tool.Middleware {
+// newMiddleware makes a middleware of a function that runs a call and yields its chunks.
+func newMiddleware(run func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool)) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 			return func(yield func(tool.Chunk, error) bool) { run(ctx, t, call, next, yield) }
@@ -35,10 +35,11 @@ func around(run func(ctx context.Context, t tool.Tool, call tool.Call, next tool
 	}
 }
 
-// Log logs the end of each call: at level Info its tool, id, duration and number of chunks, at level Warn also the
-// failure. Arguments and results, which may be confidential, are left out. A nil logger is slog.Default.
+// Log logs the end of each call: at level Info its tool, id, duration, number of chunks and whether the consumer stopped
+// it, at level Warn also the failure. Arguments and results, which may be confidential, are left out. A nil logger is
+// slog.Default.
 func Log(logger *slog.Logger) tool.Middleware {
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		l := logger
 		if l == nil {
 			l = slog.Default()
@@ -70,17 +71,18 @@ func Log(logger *slog.Logger) tool.Middleware {
 	})
 }
 
-// Timeout cancels calls that take longer than d, including the time that their consumer
-// takes. The model reads that the call timed out, and whether the function may still be
-// running. What the tool yields within 200 ms of being cancelled is kept.
+// Timeout cancels calls that take longer than d, including the time that their consumer takes. The model reads that the
+// call timed out, and whether the tool may still be running. What the tool yields within 200 ms of being cancelled is
+// kept.
 func Timeout(d time.Duration) tool.Middleware {
 	cause := fmt.Errorf("timed out after %v", d)
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
-		timed, cancel := context.WithTimeoutCause(ctx, d, cause)
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		timedCtx, cancel := context.WithTimeoutCause(ctx, d, cause)
 		defer cancel()
-		for c, err := range next(timed, t, call) {
-			if err != nil && timed.Err() != nil && ctx.Err() == nil && !errors.Is(err, cause) && !errors.Is(err, tool.ErrAbort) {
-				err = cause // what the tool returned, such as context.Canceled, is only a consequence
+		for c, err := range next(timedCtx, t, call) {
+			timedOut := timedCtx.Err() != nil && ctx.Err() == nil
+			if err != nil && timedOut && !errors.Is(err, cause) && !errors.Is(err, tool.ErrAbort) {
+				err = cause // the tool's error, such as context.Canceled, is only a consequence
 			}
 			if !yield(c, err) {
 				return
@@ -94,12 +96,12 @@ type Retries struct {
 	// Attempts is the maximum number of attempts; values below 2 mean 3.
 	Attempts int
 
-	// Wait is the pause before the second attempt; it doubles with each. Zero is one second.
+	// Wait is the pause before the second attempt; it doubles with each further attempt. Zero is one second.
 	Wait time.Duration
 }
 
-// Retry repeats a call that failed with an error marked by [Retryable], or with a method Retryable() bool that
-// returns true, unless a part of the result was passed on. It returns the last error.
+// Retry repeats a call that failed with an error marked by [Retryable], or with an error that has a method Retryable()
+// bool that returns true, unless a part of the result was passed on. It yields the last error.
 func Retry(r Retries) tool.Middleware {
 	if r.Attempts < 2 {
 		r.Attempts = 3
@@ -107,12 +109,12 @@ func Retry(r Retries) tool.Middleware {
 	if r.Wait <= 0 {
 		r.Wait = time.Second
 	}
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		for attempt := 1; ; attempt++ {
-			again, passedOn := false, false
+			retry, passedOn := false, false
 			for c, err := range next(ctx, t, call) {
 				if err != nil && !passedOn && attempt < r.Attempts && isRetryable(err) && ctx.Err() == nil {
-					again = true
+					retry = true
 					break
 				}
 				passedOn = true
@@ -120,7 +122,7 @@ func Retry(r Retries) tool.Middleware {
 					return
 				}
 			}
-			if !again {
+			if !retry {
 				return
 			}
 			if err := pause(ctx, r.Wait<<(attempt-1)); err != nil {
@@ -136,13 +138,13 @@ func Retryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return retryable{err}
+	return retryableError{err}
 }
 
-type retryable struct{ error }
+type retryableError struct{ error }
 
-func (e retryable) Unwrap() error   { return e.error }
-func (e retryable) Retryable() bool { return true }
+func (e retryableError) Unwrap() error   { return e.error }
+func (e retryableError) Retryable() bool { return true }
 
 func isRetryable(err error) bool {
 	var r interface{ Retryable() bool }
@@ -161,38 +163,38 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// RateLimit starts at most n calls per period, evenly spread after a first burst of n.
-// Other calls wait, in order. Tools that share the returned value share the limit.
+// RateLimit starts at most n calls per period: after a quiet period n calls at once, then one every period/n. Other calls
+// wait, in order. Tools that share the returned value share the limit. An n below 1 counts as 1.
 func RateLimit(n int, period time.Duration) tool.Middleware {
 	interval := period / time.Duration(max(n, 1))
 	var mu sync.Mutex
-	var next time.Time // when the next call starts if the burst is used up
-	reserve := func(now time.Time) time.Duration {
+	var nextStart time.Time // may be in the past, by up to n-1 intervals: each of these lets one more call start at once
+	reserve := func(now time.Time) (wait time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		if earliest := now.Add(interval - period); next.Before(earliest) { // after a quiet period n calls start at once
-			next = earliest
+		if earliest := now.Add(interval - period); nextStart.Before(earliest) {
+			nextStart = earliest
 		}
-		wait := next.Sub(now)
-		next = next.Add(interval)
+		wait = nextStart.Sub(now)
+		nextStart = nextStart.Add(interval)
 		return wait
 	}
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, handle tool.Handler, yield func(tool.Chunk, error) bool) {
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		if wait := reserve(time.Now()); wait > 0 {
 			if err := pause(ctx, wait); err != nil {
 				yield(tool.Chunk{}, err)
 				return
 			}
 		}
-		handle(ctx, t, call)(yield)
+		next(ctx, t, call)(yield)
 	})
 }
 
-// Limit runs at most n calls at a time; others wait. Tools that share the returned value share the limit. Calls
-// that were abandoned because they ignored their context do not count.
+// Limit runs at most n calls at a time; other calls wait. Tools that share the returned value share the limit. Calls
+// that were abandoned because they ignored their context do not count. An n below 1 counts as 1.
 func Limit(n int) tool.Middleware {
 	slots := make(chan struct{}, max(n, 1))
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		select {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
@@ -204,12 +206,12 @@ func Limit(n int) tool.Middleware {
 	})
 }
 
-// Cache keeps the results of the last n calls that the tool declares read-only, each for
-// at most maxAge, and returns them for equal calls of the same name. It does not keep
-// failures. Do not share it between users who may see different data.
+// Cache keeps the results of the last n calls that the tool declares read-only, each for at most maxAge, and returns them
+// for calls with the same tool name and arguments. It does not keep failures. An n below 1 counts as 1. Do not share a
+// Cache between users who may see different data.
 func Cache(n int, maxAge time.Duration) tool.Middleware {
-	c := &cache{n: max(n, 1), maxAge: maxAge, entries: map[string]entry{}}
-	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+	c := &cache{maxEntries: max(n, 1), maxAge: maxAge, entries: map[string]entry{}}
+	return newMiddleware(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		if !tool.PermissionCall(t, call.Input).ReadOnly {
 			next(ctx, t, call)(yield)
 			return
@@ -227,35 +229,35 @@ func Cache(n int, maxAge time.Duration) tool.Middleware {
 		failed := false
 		for ch, err := range next(ctx, t, call) {
 			chunks = append(chunks, ch)
-			failed = failed || err != nil || ch.Failed // later chunks of a failure may not be marked
+			failed = failed || err != nil || ch.Failed
 			if !yield(ch, err) {
 				return
 			}
 		}
-		if !failed && ctx.Err() == nil { // otherwise the result may be incomplete, since the call was cancelled
+		if !failed && ctx.Err() == nil { // a cancelled call may have an incomplete result
 			c.put(key, chunks)
 		}
 	})
 }
 
 type entry struct {
-	chunks []tool.Chunk
-	at     time.Time
+	chunks   []tool.Chunk
+	storedAt time.Time
 }
 
 type cache struct {
-	mu      sync.Mutex
-	n       int
-	maxAge  time.Duration
-	entries map[string]entry
-	order   []string // oldest first
+	mu         sync.Mutex
+	maxEntries int
+	maxAge     time.Duration
+	entries    map[string]entry
+	order      []string // the keys of entries, oldest first
 }
 
 func (c *cache) get(key string) ([]tool.Chunk, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[key]
-	return e.chunks, ok && time.Since(e.at) < c.maxAge
+	return e.chunks, ok && time.Since(e.storedAt) < c.maxAge
 }
 
 func (c *cache) put(key string, chunks []tool.Chunk) {
@@ -263,7 +265,7 @@ func (c *cache) put(key string, chunks []tool.Chunk) {
 	defer c.mu.Unlock()
 	if _, ok := c.entries[key]; ok {
 		c.order = slices.DeleteFunc(c.order, func(k string) bool { return k == key })
-	} else if len(c.order) >= c.n {
+	} else if len(c.order) >= c.maxEntries {
 		delete(c.entries, c.order[0])
 		c.order = c.order[1:]
 	}
