@@ -127,10 +127,11 @@ var secretName = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|privat
 // Warnings returns sentences to show to the user before they answer q. A question without warnings may still do harm.
 func (q Elicitation) Warnings() []string {
 	var out []string
-	if site := strings.ToLower(q.Site()); site != "" {
-		if strings.HasPrefix(q.URL, "http:") {
+	if u, err := url.Parse(q.URL); err == nil && u.Host != "" {
+		if u.Scheme == "http" {
 			out = append(out, "The page is not encrypted: what is typed there can be read on the way.")
 		}
+		site := strings.ToLower(u.Host)
 		if strings.HasPrefix(site, "xn--") || strings.Contains(site, ".xn--") || strings.ContainsFunc(site, func(r rune) bool { return r > unicode.MaxASCII }) {
 			out = append(out, "The name of the site has letters that may look like others: "+site)
 		}
