@@ -144,7 +144,7 @@ func (r *reflector) schemaOrRef(t reflect.Type) *jsonschema.Schema {
 	name, ok := r.names[t]
 	if !ok {
 		name = r.defName(t)
-		r.names[t] = name // before buildSchema, which calls schemaOrRef for t again
+		r.names[t], r.defs[name] = name, anything() // before buildSchema, which calls schemaOrRef for t again
 		r.defs[name] = r.buildSchema(t)
 	}
 	return &jsonschema.Schema{Ref: "#/$defs/" + name}
@@ -188,7 +188,7 @@ func (r *reflector) buildSchema(t reflect.Type) *jsonschema.Schema {
 func (r *reflector) moveDefinitions(s *jsonschema.Schema) {
 	s.Version, s.ID = "", "" // with an ID references would be relative to s
 	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
-		if _, taken := r.defs[name]; taken {
+		if def, taken := r.defs[name]; taken && !reflect.DeepEqual(def, s.Definitions[name]) {
 			r.fail(fmt.Errorf("two definitions called %q; rename one in its JSONSchema method", name))
 		}
 		r.defs[name] = s.Definitions[name]
@@ -324,9 +324,8 @@ func (r *reflector) defName(t reflect.Type) string {
 		}
 		return c
 	}, packagePath().ReplaceAllString(t.Name(), ""))
-	taken := slices.Collect(maps.Values(r.names))
 	unique := name
-	for i := 2; slices.Contains(taken, unique); i++ {
+	for i := 2; r.defs[unique] != nil; i++ {
 		unique = name + strconv.Itoa(i)
 	}
 	return unique

@@ -52,6 +52,7 @@ type (
 	wrong  int
 	custom struct{ raw string }
 	own    struct{}
+	unit   struct{}
 )
 
 func (level) Enum() []any                      { return []any{"low", "high"} }
@@ -65,6 +66,9 @@ func (w *wrong) UnmarshalText(b []byte) error  { return oneOf((*int)(w), string(
 func (c *custom) UnmarshalJSON(b []byte) error { c.raw = string(b); return nil }
 func (*own) JSONSchema() *jsonschema.Schema    { return &jsonschema.Schema{Type: "string", Pattern: "^o"} }
 func (o *own) UnmarshalText([]byte) error      { return nil }
+func (unit) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Ref: "#/$defs/node", Definitions: jsonschema.Definitions{"node": {Type: "string"}}}
+}
 
 func oneOf(n *int, text string, names ...string) error {
 	if *n = slices.Index(names, text); *n < 0 {
@@ -145,6 +149,14 @@ func TestSchemas(t *testing.T) {
 			`{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]}`},
 		{"recursive below, generic with a clean name", input[forest],
 			`{"$defs":{"node":{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#/$defs/node"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]},"pairOfinner":{"properties":{"first":{"properties":{"a":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["a"]},"next":{"$ref":"#/$defs/pairOfinner"}},"additionalProperties":false,"type":"object","required":["first"]}},"properties":{"trees":{"additionalProperties":{"$ref":"#/$defs/node"},"type":"object"},"other":{"$ref":"#/$defs/pairOfinner"}},"additionalProperties":false,"type":"object","required":["trees"]}`},
+		{"a type with a definition, in two fields", input[struct {
+			A unit   `json:"a"`
+			B []unit `json:"b"`
+		}], `{"$defs":{"node":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/node"},"b":{"items":{"$ref":"#/$defs/node"},"type":"array"}},"additionalProperties":false,"type":"object","required":["a","b"]}`},
+		{"a definition with the name of a recursive type", input[struct {
+			A unit `json:"a"`
+			B node `json:"b"`
+		}], `{"$defs":{"node":{"type":"string"},"node2":{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#/$defs/node2"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]}},"properties":{"a":{"$ref":"#/$defs/node"},"b":{"$ref":"#/$defs/node2"}},"additionalProperties":false,"type":"object","required":["a","b"]}`},
 		{"no arguments", input[struct{}], `{"properties":{},"additionalProperties":false,"type":"object"}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
