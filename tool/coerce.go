@@ -27,8 +27,8 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// coerceArguments coerces v and its parts. If v is not an object, the result is the object inside the string or list v,
-// or an object with v as its only field, if there is one.
+// coerceArguments coerces v and its parts. If v is not an object, it coerces the object inside v, a string or a list, or
+// else an object with v as the value of onlyField.
 func (c *coercer) coerceArguments(v *value) *value {
 	for range 3 { // some models encode the object several times: a string in a string
 		if v.kind != stringValue {
@@ -115,12 +115,7 @@ func (c *coercer) coerce(v, schema *value, path string, depth int) *value {
 // allows reports whether a value has one of the types. Every number counts as an integer: 1.5 cannot be converted to
 // one, and the validator refuses it.
 func allows(types []string, v *value) bool {
-	for _, t := range types {
-		if t == v.kind.String() || t == "integer" && v.kind == numberValue {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(types, v.kind.String()) || v.kind == numberValue && slices.Contains(types, "integer")
 }
 
 // coerceFields coerces the fields of an object, and drops optional fields whose null the schema does not allow: models
@@ -128,18 +123,14 @@ func allows(types []string, v *value) bool {
 func (c *coercer) coerceFields(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
 	for _, m := range v.members {
-		at := joinPath(path, m.name)
-		p := c.validator.property(schema, m.name)
-		if p == nil {
-			kept = append(kept, m)
-			continue
+		if p := c.validator.property(schema, m.name); p != nil {
+			fieldPath, types := joinPath(path, m.name), c.validator.types(p)
+			if m.value.kind == nullValue && len(types) > 0 && !allows(types, m.value) && !c.validator.requires(schema, m.name) {
+				c.note(fieldPath, "null dropped")
+				continue
+			}
+			m.value = c.coerce(m.value, p, fieldPath, depth+1)
 		}
-		types := c.validator.types(p)
-		if m.value.kind == nullValue && len(types) > 0 && !allows(types, m.value) && !c.validator.requires(schema, m.name) {
-			c.note(at, "null dropped")
-			continue
-		}
-		m.value = c.coerce(m.value, p, at, depth+1)
 		kept = append(kept, m)
 	}
 	v.members = kept
@@ -147,10 +138,10 @@ func (c *coercer) coerceFields(v, schema *value, path string, depth int) {
 
 // joinPath returns the path of a field. The name comes from the model and may be long.
 func joinPath(path, name string) string {
-	if path == "" {
-		return visible.Cut(name, maxShown, "…")
+	if path != "" {
+		path += "."
 	}
-	return path + "." + visible.Cut(name, maxShown, "…")
+	return path + visible.Cut(name, maxShown, "…")
 }
 
 // requires reports whether a schema requires the field.

@@ -11,7 +11,7 @@
 //
 // The argument's type becomes the JSON Schema that the model sees, and what the model sends is checked against
 // it before the function runs. [NewStream] is for functions that return their result in pieces, [Methods]
-// makes a tool of each method of a value, [External] describes one that the host runs. Anything else that a
+// makes a tool of each method of a value, [External] describes a tool that the program itself runs. Anything else that a
 // model may call, for example an MCP tool, implements [Tool] itself.
 //
 // A call has three steps, and every program that runs tools must do them in this order: [Arguments] makes valid
@@ -35,8 +35,8 @@
 // Descriptions come from the tag jsonschema_description, used unchanged, from the jsonschema tag (description=…),
 // or from doc comments, see [github.com/kitbag-go/kitbag/tool/docs]. The jsonschema tag has the other keywords:
 // enum, default, minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, pattern,
-// format, minItems, maxItems, uniqueItems, example, required, title. The default of a top-level field
-// is also what the function gets if the field is not given; defaults further inside only inform the model.
+// format, minItems, maxItems, uniqueItems, example, required, title. The default of a top-level field is also what
+// the function gets if the field is not given; defaults further inside only inform the model.
 //
 // Channels, functions, complex numbers, interfaces with methods and maps that contain themselves have no schema: New
 // fails and names the field. New also fails on two fields with the same JSON name, which encoding/json would ignore,

@@ -1,7 +1,7 @@
 package tool
 
 import (
-	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +42,7 @@ func (v *validator) requiredExample() string {
 // would do harm.
 func (v *validator) corrected(args *value, x *explainer) string {
 	fixed := args.clone()
+	// Remove the fields that must not be given, or rename them to the fields that were meant.
 	for _, wrong := range x.violations {
 		if !wrong.drop {
 			continue
@@ -55,7 +56,7 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			parent.replace(wrong.meant, given)
 		}
 	}
-	var replaced []string // the last replaced location; the violations inside it come next and are gone
+	var replaced []string // the last replaced location; violations inside it follow, and were corrected with it
 	for _, wrong := range x.violations {
 		parent, name := fixed.parent(wrong.loc)
 		renamed := args.at(wrong.loc) == nil && fixed.at(wrong.loc) != nil // the missing field was given under another name
@@ -98,19 +99,15 @@ func (v *validator) exampleText(args *value) string {
 	if args == nil || args.kind != objectValue || v.validate(args.generic()) != nil {
 		return ""
 	}
-	var b bytes.Buffer
-	separator := "{"
+	var fields []string
 	for _, m := range args.members {
-		b.WriteString(separator)
-		separator = ", "
-		b.Write(appendQuoted(nil, m.name))
-		b.WriteString(": ")
-		b.Write(m.value.appendJSON(nil))
+		fields = append(fields, fmt.Sprintf("%s: %s", appendQuoted(nil, m.name), m.value.appendJSON(nil)))
 	}
-	if b.Len() == 0 || b.Len() >= maxExample {
+	text := "{" + strings.Join(fields, ", ") + "}"
+	if len(fields) == 0 || len(text) > maxExample {
 		return ""
 	}
-	return b.String() + "}"
+	return text
 }
 
 // buildValue returns a value for a schema: a value that the schema names, else a small value of its type, else nil. Only

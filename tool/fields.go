@@ -136,12 +136,9 @@ func dropHidden(all []field) ([]field, error) {
 
 // validTagName reports whether encoding/json accepts a name from a tag; other names it ignores silently.
 func validTagName(s string) bool {
-	for _, c := range s {
-		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c)
+	})
 }
 
 // quotable reports whether the option ",string" of a json tag has an effect on t.
@@ -210,10 +207,5 @@ func splitUnescaped(s string) []string {
 
 // looksLikeKeyword reports whether s consists of letters and "_".
 func looksLikeKeyword(s string) bool {
-	for _, c := range s {
-		if !unicode.IsLetter(c) && c != '_' {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsLetter(c) && c != '_' })
 }

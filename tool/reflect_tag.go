@@ -34,7 +34,7 @@ func checkTag(f field, p *jsonschema.Schema) error {
 	return nil
 }
 
-// checkedKeywords are the keywords that appear in the schema unless the library ignored them.
+// checkedKeywords are the keywords of a tag that appear in the schema unless the library ignored them.
 var checkedKeywords = []string{"default", "enum", "example", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "pattern", "minItems", "maxItems"}
 
@@ -98,7 +98,7 @@ func sizeNumber(n *uint64) json.Number {
 
 // checkValues returns an error if s refuses one of the values of keyword in s.
 func checkValues(s *jsonschema.Schema, keyword string, values ...any) error {
-	if len(values) == 0 || s.Ref != "" { // what s refers to is not in s
+	if len(values) == 0 || s.Ref != "" { // the definition that s refers to is not part of s
 		return nil
 	}
 	schema, err := json.Marshal(s)

@@ -14,7 +14,7 @@
 //	}
 //	answer, err := h.Elicit(ctx, host.Elicitation{Server: "shop", Message: "Which size?", Schema: schema})
 //
-// The names are those of MCP, where servers send such requests to clients (elicitation and sampling).
+// Elicitation and sampling are MCP's names for these requests, which servers send to clients.
 //
 // # Questions to the user
 //
