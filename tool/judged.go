@@ -19,8 +19,9 @@ func CallFrom(ctx context.Context) Call {
 
 type callKey struct{}
 
-// judgeIfChanged returns the call with a Judgement of its Name and Input, asking Judge if middleware has changed them. It
-// does not change a call that has neither Judgement nor Judge. callIsolated calls judgeIfChanged right before the tool.
+// judgeIfChanged returns the call with a Judgement of its Name and Input: if middleware has changed them, Judge makes a
+// new Judgement. A call with neither Judgement nor Judge stays as it is. callIsolated calls judgeIfChanged right before
+// the tool.
 func (c Call) judgeIfChanged(ctx context.Context, t Tool) (Call, error) {
 	switch {
 	case c.Judgement == nil && c.Judge == nil, c.Judgement.Covers(c.Name, c.Input):
