@@ -83,7 +83,8 @@ func (p *page) write(ev []byte) {
 // more than a step.
 const (
 	listEvery = time.Second
-	rowsEvery = 250 * time.Millisecond // up to listEvery
+	rowsEvery = 250 * time.Millisecond // up to rowsLate
+	rowsLate  = 2 * time.Second        // of a session that 10 pages show
 	busyEvery = 5 * time.Second
 )
 
@@ -128,7 +129,7 @@ func (h *Handler) runSession(ctx context.Context, f *feed, id string) {
 		wait = rowsEvery
 		if u, changed := f.update(); changed {
 			pages := f.hub.send("rows", u)
-			wait = min(max(rowsEvery, time.Duration(len(u.Rows))*rowsEvery/10, time.Duration(pages)*listEvery/10), listEvery)
+			wait = max(rowsEvery, min(time.Duration(len(u.Rows))*rowsEvery/10, listEvery), min(time.Duration(pages)*rowsLate/10, rowsLate))
 			if busy {
 				every = busyEvery
 			}
