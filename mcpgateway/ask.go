@@ -14,55 +14,54 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// attributedSince is the first protocol revision in which a question names its call.
-const attributedSince = "2026-07-28"
+// questionsNameCall is the first protocol revision in which a server's question names the call that it belongs to.
+const questionsNameCall = "2026-07-28"
 
-// abandonedCalls are the sessions that abandoned a call which the server may still run. The server may ask a
-// question about that call at any time, when only another session has a call in flight. The client takes that
-// into account for a minute; here an abandoned call counts until the server's process ends, because the
-// question would reach the wrong user.
+// abandonedCalls records the sessions that abandoned a call, which the server may still run. The server may ask a question
+// about an abandoned call while only another session has a call in flight, whose user must not be asked. mcpclient refuses
+// such questions for a minute, and the gateway until the server's process ends.
 type abandonedCalls struct {
 	mu         sync.Mutex
-	restarts   int // of the server, when hosts was last reset
-	hosts      []host.Host
-	overflowed bool // there are more than maxAbandoned: every question is refused
+	restarts   int // of the server, when sessions was last reset
+	sessions   []host.Host
+	overflowed bool // more than maxAbandoned sessions abandoned a call: every question is refused
 }
 
-// maxAbandoned is how many sessions are recorded. If there are more, every question is refused.
+// maxAbandoned is how many sessions are recorded.
 const maxAbandoned = 64
 
 // resetAfter removes the sessions if the server has restarted.
-func (s *abandonedCalls) resetAfter(restarts int) {
-	if s.restarts != restarts {
-		s.restarts, s.hosts, s.overflowed = restarts, nil, false
+func (a *abandonedCalls) resetAfter(restarts int) {
+	if a.restarts != restarts {
+		a.restarts, a.sessions, a.overflowed = restarts, nil, false
 	}
 }
 
-func (s *abandonedCalls) add(restarts int, h host.Host) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resetAfter(restarts)
+func (a *abandonedCalls) add(restarts int, session host.Host) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.resetAfter(restarts)
 	switch {
-	case slices.Contains(s.hosts, h): // hosts of mcpserver are comparable
-	case len(s.hosts) == maxAbandoned:
-		s.overflowed = true
+	case slices.Contains(a.sessions, session): // hosts of mcpserver are comparable
+	case len(a.sessions) == maxAbandoned:
+		a.overflowed = true
 	default:
-		s.hosts = append(s.hosts, h)
+		a.sessions = append(a.sessions, session)
 	}
 }
 
-// byOthers reports whether a session other than that of h abandoned a call.
-func (s *abandonedCalls) byOthers(restarts int, h host.Host) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resetAfter(restarts)
-	return s.overflowed || slices.ContainsFunc(s.hosts, func(o host.Host) bool { return o != h })
+// byAnother reports whether a session other than the given one may have abandoned a call.
+func (a *abandonedCalls) byAnother(restarts int, session host.Host) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.resetAfter(restarts)
+	return a.overflowed || slices.ContainsFunc(a.sessions, func(o host.Host) bool { return o != session })
 }
 
-// checkSession returns an error if the question may belong to a session other than the session of ctx.
+// checkSession returns an error if a question may belong to a session other than the session of ctx.
 func (u *upstream) checkSession(ctx context.Context) error {
 	st := u.client.Status()
-	if st.Protocol >= attributedSince || !u.abandoned.byOthers(st.Restarts, host.From(ctx)) {
+	if st.Protocol >= questionsNameCall || !u.abandoned.byAnother(st.Restarts, host.From(ctx)) {
 		return nil
 	}
 	return fmt.Errorf("%w: another session abandoned a call of %q, and the question does not name its call", host.ErrRefused, u.name)
@@ -86,8 +85,8 @@ func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sampl
 	return mcpclient.SampleCaller(ctx, r)
 }
 
-// maxQuestions is how many questions of a server one credential may leave unanswered. The client's limit for
-// all is about a thousand.
+// maxQuestions is how many questions of a server the sessions of one credential may leave unanswered. mcpclient allows a
+// server about a thousand in all.
 const maxQuestions = 128
 
 // questionCount counts the unanswered questions of a server.
@@ -96,24 +95,17 @@ type questionCount struct {
 	unanswered map[string]int // by credential
 }
 
-// beginQuestion counts a question for the session's credential until end is called. It fails if the question
-// may not be asked, or if there are too many questions.
+// beginQuestion counts a question as unanswered, for the session's credential, until end is called. It fails if the
+// question may belong to another session, or if there are too many questions.
 func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	if err := u.checkSession(ctx); err != nil {
 		return nil, err
 	}
-	credential := ""
-	if l := mcpserver.LoggerFrom(ctx); l != nil {
-		credential = l.Credential()
-	}
-	q := &u.questions
+	credential, q := credentialOf(ctx), &u.questions
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.unanswered[credential] >= maxQuestions {
 		return nil, fmt.Errorf("%w: this credential has %d unanswered questions of %q; answer some first", host.ErrRefused, maxQuestions, u.name)
-	}
-	if q.unanswered == nil {
-		q.unanswered = map[string]int{}
 	}
 	q.unanswered[credential]++
 	return func() {
@@ -125,37 +117,49 @@ func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// A proxied tool is a tool of an upstream server, with clean texts.
-type proxied struct {
+// credentialOf returns the name of the credential of the session of ctx.
+func credentialOf(ctx context.Context) string {
+	if l := mcpserver.LoggerFrom(ctx); l != nil {
+		return l.Credential()
+	}
+	return ""
+}
+
+// A proxiedTool is a tool of an upstream server, with clean texts.
+type proxiedTool struct {
 	tool.Tool
 	info tool.Info
 	up   *upstream
 }
 
-func (p *proxied) Info() tool.Info   { return p.info }
-func (p *proxied) Unwrap() tool.Tool { return p.Tool }
+func (p *proxiedTool) Info() tool.Info   { return p.info }
+func (p *proxiedTool) Unwrap() tool.Tool { return p.Tool }
 
-// begin records that the session of ctx uses the shared process, until done is called. gaveUp says that the session
-// has abandoned the call.
-func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
-	ended := u.audience.begin(ctx)
-	return func(gaveUp bool) {
-		ended(gaveUp)
-		if gaveUp {
+// beginCall records that the session of ctx has a call in the shared process, until done is called.
+func (u *upstream) beginCall(ctx context.Context) (done func(abandoned bool)) {
+	audienceDone := u.audience.beginCall(ctx)
+	return func(abandoned bool) {
+		audienceDone(abandoned)
+		if abandoned {
 			u.abandoned.add(u.client.Status().Restarts, host.From(ctx))
 		}
 	}
 }
 
-// Call passes the call on. If the login of the user has ended, the user is asked to log in, and the call is repeated: the
-// server has not run it.
-func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+// wasAbandoned reports whether the caller did not wait for the end of a call, which the server may still run.
+func wasAbandoned(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)
+}
+
+// Call passes the call on. If the server refuses it because the user's login has ended, Call repeats it, which first
+// asks the user to log in.
+func (p *proxiedTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		mayLogIn := p.up.users != nil && p.up.users.tokens.logins != nil // false once the server has answered
-		loginEnded := false
+		loginEnded, answered := false, false
 		p.call(ctx, call, func(chunk tool.Chunk, err error) bool {
-			loginEnded = mayLogIn && errors.Is(err, mcpclient.ErrLogin)
-			mayLogIn = false
+			// The call is not repeated after an answer, because the server may have run it.
+			loginEnded = !answered && p.up.usersLogIn() && errors.Is(err, mcpclient.ErrLogin)
+			answered = true
 			return !loginEnded && yield(chunk, err)
 		})
 		if loginEnded {
@@ -165,30 +169,27 @@ func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk
 }
 
 // call passes a call on, and records whether it was abandoned.
-func (p *proxied) call(ctx context.Context, call tool.Call, yield func(tool.Chunk, error) bool) {
-	t := p.Tool
-	gaveUp := true // false if the call ends normally
-	c, done, err := p.up.clientOf(ctx)
-	if err == nil {
-		defer func() { done(gaveUp) }()
-		if c != p.up.client {
-			t, err = toolOf(ctx, c, t)
-		}
-	}
+func (p *proxiedTool) call(ctx context.Context, call tool.Call, yield func(tool.Chunk, error) bool) {
+	client, done, err := p.up.clientOf(ctx)
 	if err != nil {
-		gaveUp = false
 		yield(tool.Chunk{}, withoutStderr(ctx, err))
 		return
 	}
-	var last error
-	for chunk, err := range t.Call(ctx, call) {
-		last = err
-		if err != nil {
-			err = withoutStderr(ctx, err)
-		}
-		if !yield(chunk, err) {
+	abandoned := false
+	defer func() { done(abandoned) }()
+	t := p.Tool
+	if client != p.up.client { // p.Tool calls through the shared client
+		if t, err = toolOf(ctx, client, t); err != nil {
+			yield(tool.Chunk{}, withoutStderr(ctx, err))
 			return
 		}
 	}
-	gaveUp = ctx.Err() != nil || errors.Is(last, mcpclient.ErrTimeout)
+	abandoned = true // unless the loop ends by itself
+	for chunk, chunkErr := range t.Call(ctx, call) {
+		err = chunkErr
+		if !yield(chunk, withoutStderr(ctx, err)) {
+			return
+		}
+	}
+	abandoned = wasAbandoned(ctx, err)
 }

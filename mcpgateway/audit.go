@@ -17,38 +17,38 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An auditFile appends records to a file, or passes them to Config.AuditWriter. Each record is one write to a file
+// An auditLog appends records to a file, or passes them to Config.AuditWriter. Each record is one write to a file
 // opened for appending, so that lines of several programs do not mix, and truncating the file leaves no hole. If the
-// file was moved away, a new one is created before the next record.
-type auditFile struct {
+// file was moved away, a new file is created before the next record.
+type auditLog struct {
 	path      string
-	arguments bool
+	arguments bool      // Config.AuditArguments
 	writer    io.Writer // Config.AuditWriter, or standard output; if not nil, there is no file
 
 	mu          sync.Mutex
-	file        *os.File // the file that was opened last
+	file        *os.File // nil before it is first opened
 	closed      bool
-	partialLine bool   // the last write was incomplete
-	pending     []byte // complete lines that are not in the file yet
+	partialLine bool   // what was written last does not end in a line break
+	pending     []byte // complete lines that are not written yet
 }
 
-// maxPending is how many bytes of records are kept while the file cannot be written. Once half of it is used, records
-// lose their arguments; once all of it is used, records are dropped.
+// maxPending is how many bytes of records are kept while the log cannot be written. When half of them are used, records
+// lose their arguments; when all are used, records are dropped.
 const maxPending = 1 << 20
 
-func openAudit(cfg *Config) (*auditFile, error) {
-	a := &auditFile{path: cfg.AuditFile, arguments: cfg.AuditArguments, writer: cfg.AuditWriter}
+func openAudit(cfg *Config) (*auditLog, error) {
+	a := &auditLog{path: cfg.AuditFile, arguments: cfg.AuditArguments, writer: cfg.AuditWriter}
 	if a.path == "-" {
 		a.writer = os.Stdout
 	}
-	if err := a.reopen(); err != nil {
+	if err := a.reopenIfMoved(); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
 	return a, nil
 }
 
-// reopen opens the file that is at the path now. The caller holds a.mu, unless nothing else uses a yet.
-func (a *auditFile) reopen() error {
+// reopenIfMoved opens the file at the path unless it is already open. The caller holds a.mu, except in openAudit.
+func (a *auditLog) reopenIfMoved() error {
 	if a.closed {
 		return os.ErrClosed
 	}
@@ -60,7 +60,7 @@ func (a *auditFile) reopen() error {
 		if err != nil {
 			return err
 		}
-		// Unlike a signal from log rotation, a stat for every record needs no setup, and it is cheap compared with a call.
+		// A stat for every record is cheap compared with a call. With it log rotation need not send a signal.
 		current, err := os.Stat(a.path)
 		if err == nil && os.SameFile(opened, current) {
 			return nil
@@ -84,34 +84,34 @@ func (a *auditFile) reopen() error {
 	return nil
 }
 
-// endsInPartialLine reports whether a file does not end in a line break. It returns true for a file that cannot
-// be read, because an empty line is better than two records in one.
+// endsInPartialLine reports whether a file is not empty and does not end in a line break. It returns true for a file
+// that cannot be read, because an empty line in the log is better than two records in one line.
 func endsInPartialLine(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	r, err := os.Open(f.Name())
+	readable, err := os.Open(f.Name()) // f is open for writing only
 	if err != nil {
 		return true
 	}
-	defer r.Close()
+	defer readable.Close()
 	var last [1]byte
-	_, err = r.ReadAt(last[:], info.Size()-1)
+	_, err = readable.ReadAt(last[:], info.Size()-1)
 	return err != nil || last[0] != '\n'
 }
 
-// append adds a record.
-func (a *auditFile) append(r mcpserver.Record) {
+// append writes a record. If that fails, the record is kept as long as there is room.
+func (a *auditLog) append(r mcpserver.Record) {
 	if !a.arguments {
 		r.Input = nil
 	}
 	line, err := json.Marshal(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	failing := len(a.pending) > 0 // the failure was already logged
-	// Long arguments must not prevent a record: a record is written whatever its length, which Limits.Request
-	// limits, but without its arguments if others are pending.
+	failing := len(a.pending) > 0 // an earlier write has failed, which is logged only once
+	// A record loses its arguments if they are not JSON, or if the pending records would use half of maxPending. The first
+	// record that fails keeps its arguments whatever their length, which Limits.Request limits.
 	if err != nil || failing && len(a.pending)+len(line) >= maxPending/2 {
 		r.Input = nil
 		line, _ = json.Marshal(r)
@@ -125,52 +125,52 @@ func (a *auditFile) append(r mcpserver.Record) {
 }
 
 // flush writes the pending lines. The caller holds a.mu.
-func (a *auditFile) flush() error {
-	if err := a.reopen(); err != nil {
+func (a *auditLog) flush() error {
+	if err := a.reopenIfMoved(); err != nil {
 		return err
 	}
 	data := a.pending
 	if a.partialLine { // end the incomplete line
 		data = append([]byte{'\n'}, data...)
 	}
-	to := a.writer
-	if to == nil {
-		to = a.file
+	w := a.writer
+	if w == nil {
+		w = a.file
 	}
-	n, err := to.Write(data)
+	n, err := w.Write(data)
 	if err == nil {
 		a.pending, a.partialLine = a.pending[:0], false
 		return nil
 	}
-	if n > 0 { // a full disk may accept a part; incomplete lines are written again
-		whole := bytes.LastIndexByte(data[:n], '\n') + 1
-		a.pending, a.partialLine = data[whole:], n > whole
+	if n > 0 { // a full disk may accept a part of data; a line that it cuts is written again
+		complete := bytes.LastIndexByte(data[:n], '\n') + 1 // the length of the complete lines written
+		a.pending, a.partialLine = data[complete:], n > complete
 	}
 	return err
 }
 
-// middleware refuses calls while records cannot be written. The call whose record fails first has already run: its
-// record is kept in memory.
-func (a *auditFile) middleware(next tool.Handler) tool.Handler {
+// middleware refuses calls while records are pending that cannot be written. A call runs before its record is written:
+// the call whose record fails first has already run.
+func (a *auditLog) middleware(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		if !a.writable() {
-			return func(yield func(tool.Chunk, error) bool) { yield(tool.Failure(unwritable), nil) }
+			return func(yield func(tool.Chunk, error) bool) { yield(tool.Failure(auditUnwritable), nil) }
 		}
 		return next(ctx, t, call)
 	}
 }
 
-const unwritable = "The call was not run: the gateway's audit log cannot be written; the gateway's owner must correct that."
+const auditUnwritable = "The call was not run: the gateway's audit log cannot be written; the gateway's owner must correct that."
 
-// writable reports whether all records are written, and tries to write pending ones.
-func (a *auditFile) writable() bool {
+// writable tries to write the pending records, and reports whether none are left.
+func (a *auditLog) writable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.pending) == 0 || a.flush() == nil
 }
 
 // close writes the pending lines and closes the file.
-func (a *auditFile) close() (err error) {
+func (a *auditLog) close() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {

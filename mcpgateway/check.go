@@ -10,7 +10,6 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/internal/near"
-	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -24,19 +23,19 @@ type checker struct {
 	errs []error
 }
 
-func (c *checker) fail(where, format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
+func (k *checker) fail(where, format string, args ...any) {
+	k.errs = append(k.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// require fails unless ok.
-func (c *checker) require(ok bool, where, format string, args ...any) {
+// require reports a mistake unless ok.
+func (k *checker) require(ok bool, where, format string, args ...any) {
 	if !ok {
-		c.fail(where, format, args...)
+		k.fail(where, format, args...)
 	}
 }
 
-// check returns all mistakes in the configuration. It repeats checks of toolkit.New and mcpserver.New, because
-// the keys are only known here.
+// check returns all mistakes in the configuration. It repeats checks of toolkit.New and mcpserver.New, which do not know
+// the keys of the file.
 func (c *Config) check() error {
 	k := &checker{cfg: c}
 	if c.Style != "" {
@@ -56,7 +55,7 @@ func (c *Config) check() error {
 	k.policy("permissions", c.Serve.Policy)
 	for _, a := range c.access() {
 		k.policy(a.key+".permissions", a.policy)
-		names, _ := a.ceiling.Names()
+		names, _ := a.ceiling.Names() // none if the ceiling is unset
 		for i, name := range names {
 			if name != "*" { // "*" grants everything
 				k.requireGroup(fmt.Sprintf("%s.groups[%d]", a.key, i), name)
@@ -64,8 +63,7 @@ func (c *Config) check() error {
 		}
 	}
 	for i, t := range c.UpstreamTokens {
-		where := "upstreamTokens." + t.Server
-		known := c.serverNames()
+		where, known := "upstreamTokens."+t.Server, c.serverNames()
 		k.require(slices.Contains(known, t.Server), where, "unknown server %q%s", t.Server, didYouMean(t.Server, known))
 		k.require(!slices.ContainsFunc(c.UpstreamTokens[:i], func(o UpstreamToken) bool { return o.Server == t.Server }), where, "duplicate server; merge the two")
 		k.require(!t.perUser() || !slices.Contains(c.PerSession, t.Server), where,
@@ -82,10 +80,8 @@ func (c *Config) check() error {
 		}
 	}
 	if c.OAuth != nil {
-		if errs, ok := c.OAuth.Check().(interface{ Unwrap() []error }); ok {
-			for _, err := range errs.Unwrap() {
-				k.errs = append(k.errs, fmt.Errorf("oauth: %w", err))
-			}
+		for _, err := range unjoin(c.OAuth.Check()) {
+			k.fail("oauth", "%w", err)
 		}
 		if c.Serve.Authenticator != nil {
 			k.errs = append(k.errs, errors.New("OAuth and Serve.Authenticator are both set; set one of them"))
@@ -94,9 +90,20 @@ func (c *Config) check() error {
 	return errors.Join(k.errs...)
 }
 
-// An access is what a credential or an entry of oauth.grants allows. key is its key in the file.
+// unjoin returns the errors that errors.Join has joined, or err itself.
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// An access is what a credential or an entry of oauth.grants allows.
 type access struct {
-	key     string
+	key     string // of the credential or entry in the file
 	ceiling toolkit.Ceiling
 	policy  *permission.Policy
 }
@@ -113,21 +120,27 @@ func (c *Config) access() (all []access) {
 	return all
 }
 
-// tokensOf returns the source of the tokens for a server; nil if it gets none.
-func (g *Gateway) tokensOf(s mcpclient.Server, c *Config) *tokenSource {
-	i := slices.IndexFunc(c.UpstreamTokens, func(t UpstreamToken) bool { return t.Server == s.Name })
-	if i < 0 {
-		return nil
+func (c *Config) serverNames() (names []string) {
+	for _, s := range c.Servers {
+		names = append(names, s.Name)
 	}
-	return newTokenSource(c.UpstreamTokens[i], s.Transport.(mcpclient.HTTP), g.logins) // check has checked the transport
+	return names
 }
 
-func (c *Config) serverNames() []string {
-	var out []string
+// serverGroups returns the names of the servers' groups.
+func (c *Config) serverGroups() (names []string) {
 	for _, s := range c.Servers {
-		out = append(out, s.Name)
+		names = append(names, mcpgroups.GroupName(s.Name))
 	}
-	return out
+	return names
+}
+
+// prefixes returns the prefixes of the names of the servers' tools.
+func (c *Config) prefixes() (prefixes []string) {
+	for _, s := range c.Servers {
+		prefixes = append(prefixes, prefixOf(s.Name))
+	}
+	return prefixes
 }
 
 func (k *checker) requireServers(key string, names []string) {
@@ -141,7 +154,7 @@ func (k *checker) servers() {
 	if len(k.cfg.Servers) == 0 {
 		k.errs = append(k.errs, errors.New("there are no servers; add one under mcpServers"))
 	}
-	byPrefix := map[string]string{} // names; servers with different names may have the same prefix
+	byPrefix := map[string]string{} // server names; different names may have the same prefix
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
 		if other, used := byPrefix[prefix]; used {
@@ -163,13 +176,7 @@ func (k *checker) group(g Group, duplicate bool) {
 	case strings.TrimSpace(g.Description) == "":
 		k.fail(where, "description is missing; the model needs it to choose groups")
 	}
-	var servers []string
-	example := "server__"
-	for i, s := range k.cfg.Servers {
-		if servers = append(servers, mcpgroups.GroupName(s.Name)); i == 0 {
-			example = prefixOf(s.Name)
-		}
-	}
+	servers, example := k.cfg.serverGroups(), append(k.cfg.prefixes(), "server__")[0]
 	k.require(len(g.Tools) > 0 || slices.Contains(servers, g.Name), where,
 		`tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), example)
 	for i, glob := range g.Tools {
@@ -185,40 +192,35 @@ func (k *checker) glob(where, glob string) {
 		k.fail(where, `%q is not a valid glob: %w; "*" matches any text, "?" one character, "[ab]" one character of a set`, glob, err)
 		return
 	}
-	var prefixes []string
-	for _, s := range k.cfg.Servers {
-		if prefixes = append(prefixes, prefixOf(s.Name)); mcpgroups.MayMatch(glob, prefixOf(s.Name)) {
-			return
-		}
-	}
-	// No later error would show that the group can have no tools.
-	k.fail(where, "%q cannot match a tool; the names of tools begin with %s", glob, strings.Join(prefixes, ", "))
+	prefixes := k.cfg.prefixes()
+	k.require(slices.ContainsFunc(prefixes, func(prefix string) bool { return mcpgroups.MayMatch(glob, prefix) }), where,
+		"%q cannot match a tool; the names of tools begin with %s", glob, strings.Join(prefixes, ", "))
 }
 
-// policy reports rules with a pattern for tools of a server, which cannot have patterns, rules with the names
-// that a host gives to tools, and rules for a server that does not exist if its name is similar to that of an
-// existing server. The tools of the servers are not known yet; mcpserver.New checks the other names.
+// policy reports three mistakes in rules: a pattern for tools of a server, a tool name of the form that hosts use, and an
+// unknown server whose name is similar to that of a server. It does not check the rest of the name, because the tools of the
+// servers are not known yet.
 func (k *checker) policy(where string, p *permission.Policy) {
 	if p == nil {
 		return
 	}
-	var prefixes, servers []string
-	for _, s := range k.cfg.Servers {
-		prefixes = append(prefixes, prefixOf(s.Name))
-		servers = append(servers, strings.TrimSuffix(prefixOf(s.Name), "__"))
+	prefixes := k.cfg.prefixes()
+	var servers []string
+	for _, prefix := range prefixes {
+		servers = append(servers, strings.TrimSuffix(prefix, "__"))
 	}
 	for _, r := range p.Rules {
-		server, _, ok := strings.Cut(r.Tool, "__")
-		known := slices.ContainsFunc(servers, func(s string) bool { return mcpgroups.MayMatch(r.Tool, s+"__") })
-		if known && r.Pattern != "" {
-			k.fail(where, "rule %q (%s): rules for tools of MCP servers cannot have patterns; write %q to cover every call, or restrict arguments in the server itself", r, r.Behavior, r.Tool)
-		}
-		if !ok || known {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return mcpgroups.MayMatch(r.Tool, prefix) }) {
+			k.require(r.Pattern == "", where, "rule %q (%s): rules for tools of MCP servers cannot have patterns; write %q to cover every call, or restrict arguments in the server itself", r, r.Behavior, r.Tool)
 			continue
 		}
-		if inHost, ok := strings.CutPrefix(r.Tool, "mcp__"); ok {
+		if withoutMCP, ok := strings.CutPrefix(r.Tool, "mcp__"); ok {
 			k.fail(where, "rule %q (%s): only a host names tools mcp__SERVER__TOOL; here their names begin with %s; write %q if you mean that server",
-				r, r.Behavior, strings.Join(prefixes, ", "), inHost)
+				r, r.Behavior, strings.Join(prefixes, ", "), withoutMCP)
+			continue
+		}
+		server, _, ok := strings.Cut(r.Tool, "__")
+		if !ok { // not a tool of a server
 			continue
 		}
 		if meant := near.Typos(server, servers, 3); len(meant) > 0 {
@@ -227,18 +229,17 @@ func (k *checker) policy(where string, p *permission.Policy) {
 	}
 }
 
-// requireGroup reports a group that does not exist. The groups of labels are not known yet.
+// requireGroup reports a group that does not exist. It accepts every group SERVER.GROUP of a server in Config.Labels,
+// because the server has not listed its groups yet.
 func (k *checker) requireGroup(where, name string) {
-	names := []string{}
+	if slices.ContainsFunc(k.cfg.Labels, func(server string) bool { return strings.HasPrefix(name, mcpgroups.GroupName(server)+".") }) {
+		return
+	}
+	var names []string
 	for _, g := range k.cfg.Groups {
 		names = append(names, g.Name)
 	}
-	for _, s := range k.cfg.Servers {
-		group := mcpgroups.GroupName(s.Name)
-		if names = append(names, group); slices.Contains(k.cfg.Labels, s.Name) && strings.HasPrefix(name, group+".") {
-			return
-		}
-	}
+	names = append(names, k.cfg.serverGroups()...)
 	k.require(slices.Contains(names, name), where, "unknown group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
 }
 

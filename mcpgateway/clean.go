@@ -14,23 +14,23 @@ import (
 const (
 	maxDescription  = 8 << 10
 	maxInstructions = 8 << 10
-	maxWords        = 4 << 10 // of a description within a schema
-	maxLine         = 300     // of a title, or of a group's description
+	maxText         = 4 << 10 // of a description within a schema, or of an error
+	maxLine         = 300     // of a title, a name, or a group's description
 )
 
-// clean returns a text without invisible characters, which could hide instructions (see [visible.Text]), and
-// cuts it to limit bytes.
+// clean returns a text of at most limit bytes without invisible characters, which could hide instructions; see
+// [visible.Text].
 func clean(s string, limit int) string {
 	s = visible.Text(strings.ToValidUTF8(s, ""))
 	if len(s) <= limit {
 		return s
 	}
-	const more = "… [cut]"
-	n := limit - len(more)
+	const mark = "… [cut]"
+	n := limit - len(mark)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n] + more
+	return s[:n] + mark
 }
 
 // cleanInfo returns the definition of a tool with clean texts.
@@ -47,7 +47,7 @@ func cleanInfo(info tool.Info) tool.Info {
 func cleanSchema(schema json.RawMessage) json.RawMessage {
 	return visible.JSON(schema, func(key, text string) string {
 		if visible.IsWords(key) {
-			return clean(text, maxWords)
+			return clean(text, maxText)
 		}
 		return text
 	})

@@ -10,14 +10,12 @@ import (
 )
 
 const (
-	// maxValues is how many values of a completion are passed on, as the specification requires. maxValue is the
-	// largest value, in bytes.
-	maxValues = 100
-	maxValue  = 4 << 10
+	maxValues = 100     // of a completion, as the specification requires
+	maxValue  = 4 << 10 // the longest value, in bytes
 )
 
-// Complete implements [mcpupstream.Completer]. It leaves out values that are too long or not clean, because the
-// user must see the text that is sent back.
+// Complete implements [mcpupstream.Completer]. It leaves out values that are too long or not clean: the client sends the
+// value that the user chooses, and the user must see all of it.
 func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, arg mcpupstream.Argument) ([]string, int, error) {
 	u, e, _, err := o.resolve(ctx, kind, v, name)
 	if err != nil {
@@ -32,21 +30,21 @@ func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstrea
 		return nil, 0, err
 	}
 	all, total, err := c.Complete(ctx, request)
-	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
+	done(wasAbandoned(ctx, err))
 	if err != nil {
 		return nil, 0, clientError(ctx, err)
 	}
 	values := []string{}
-	for _, v := range all[:min(len(all), maxValues)] {
-		if len(v) <= maxValue && clean(v, maxValue) == v {
-			values = append(values, v)
+	for _, value := range all[:min(len(all), maxValues)] {
+		if clean(value, maxValue) == value {
+			values = append(values, value)
 		}
 	}
 	return values, total, nil
 }
 
-// Watch implements [mcpupstream.Watcher]. If each session or user has its own connection, it watches the resource
-// there.
+// Watch implements [mcpupstream.Watcher]. It watches on the connection of the session or user, if the server has one for
+// each.
 func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, updated func()) (groups []string, stop func(), err error) {
 	u, e, groups, err := o.resolve(ctx, mcpupstream.KindResource, v, uri)
 	if err != nil {
@@ -56,17 +54,16 @@ func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, update
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err = c.WatchResource(ctx, e.inner, updated)
-	if unwatch := stop; err == nil && u.users != nil { // keep the user's connection while it watches
-		stop = func() { unwatch(); done(false) }
-	} else {
-		done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
+	unwatch, err := c.WatchResource(ctx, e.inner, updated)
+	if err == nil && u.users != nil { // without done, the user's connection is not closed as idle
+		return groups, func() { unwatch(); done(false) }, nil
 	}
+	done(wasAbandoned(ctx, err))
 	if errors.Is(err, mcpclient.ErrNotWatched) {
 		return nil, nil, &mcpupstream.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read the resource again instead", u.name)}
 	}
 	if err != nil {
 		return nil, nil, clientError(ctx, err)
 	}
-	return groups, stop, nil
+	return groups, unwatch, nil
 }

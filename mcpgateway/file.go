@@ -60,41 +60,43 @@ import (
 //	}
 //
 // [mcpclient.Load] reads the servers. Clients over HTTP must send the token of a credential: the content of an
-// environment variable (tokenEnv) or of a file (tokenFile), of at least 16 bytes. The configuration itself does
-// not contain tokens, but it may have the hash of one (hash), which "kitbag mcp key" prints together with a new token.
-// If other users can read the token's file, Load logs a warning to [slog.Default]. The groups of a credential limit
-// what its sessions see: all groups if the member is left out, and none if the list is empty. Its permissions replace
-// those above. File names are relative to the directory of the configuration.
+// environment variable (tokenEnv) or of a file (tokenFile), of at least 16 bytes. The configuration itself does not
+// contain tokens, but may contain the hash of a token (hash); "kitbag mcp key" prints a new token and its hash. If other
+// users can read the token's file, Load logs a warning to [slog.Default]. The groups of a credential limit what its
+// sessions see: all groups if the member is left out, and none if the list is empty. The permissions of a credential
+// replace the permissions of the configuration. File names are relative to the directory of the configuration.
 //
-// With oauth, clients may send access tokens of the issuers instead: JWTs for the resource, which is the URL of the gateway as
-// clients write it. The first of the grants whose claims a token has says what its user sees and may do; each claim must
-// have the value, or one of the list, and a claim that is a list must contain it. Without a grant the user is refused.
-// See package mcpserver/oauth; skew is a duration such as "30s".
+// With oauth, clients may instead send access tokens of the issuers: JWTs for the resource, which is the URL of the gateway
+// as clients write it. The first grant whose claims a token has determines what the user sees and may do. For each
+// claim of the grant the token must have the value in the grant, or one of its values if the grant has a list. A claim with a
+// list in the token must contain such a value. A user without a grant is refused. See package mcpserver/oauth; skew is a
+// duration such as "30s".
 //
-// The servers in upstreamTokens get access tokens of an authorization server: with the grant "client_credentials" one for the
-// gateway itself, and with "token_exchange" one for each user, for which the gateway exchanges the token that the user has
-// sent. The token itself is sent to no server. The secret of the gateway's client is the content of a variable. With
-// "user_login" each user logs in to the server, when a call first needs it, and logins has the gateway's clients at the issuers,
-// the key that seals what is stored, and the directory for it, unless there are replicas; see [Logins].
+// The servers in upstreamTokens get access tokens of an authorization server. With the grant "client_credentials" the gateway
+// gets one token for itself. With "token_exchange" it exchanges the token that a user has sent for a token for the server; the
+// user's own token is sent to no server. The secret of the gateway's client is the content of the variable secretEnv. With
+// "user_login" each user logs in to the server, when a call first needs it. Then logins must have the gateway's clients at the
+// issuers, the key that encrypts the stored logins, and their directory, which is not needed with replicas; see [Logins].
 //
-// The rates limit how often tools run, on all replicas together; with each, for every credential and user. A call that takes
-// longer than taskAfter becomes a task, for clients that support tasks. See [mcpserver.Rate] and [mcpserver.Config].
+// The rates limit how often tools run, on all replicas together; a rate with "each": true limits every credential and user
+// separately. A call that takes longer than taskAfter becomes a task, for clients that support tasks. See [mcpserver.Rate] and
+// [mcpserver.Config].
 //
 // The audit log is a file ("-" for standard output), or a Postgres database if audit has "database", a URL, in place of "file".
 // The caller must open AuditDatabase and set AuditWriter.
 //
-// Gateways with the same replicas.store, the URL of a Postgres database, serve as one; replicas.url is where the others
-// reach this one. Both may refer to the environment, as the servers do. The caller must open ReplicaStore and set
-// Serve.Replicas.Shared.
+// Gateways with the same replicas.store, the URL of a Postgres database, serve as one; replicas.url is where the other
+// gateways reach this one. These URLs may refer to environment variables, as mcpServers may. The caller must open
+// ReplicaStore and set Serve.Replicas.Shared.
 //
-// With trustReadOnly the tools that a server declares as read-only are treated as read-only: for all servers if
-// it is in permissions, for one server if it is in the server's entry of mcpServers. In the permissions of a
-// credential it applies to the servers that are trusted in one of these ways.
+// With trustReadOnly the tools that a server declares as read-only are treated as read-only. In permissions trustReadOnly
+// is for all servers, in a server's entry of mcpServers for that server. In the permissions of a credential or grant it only
+// has an effect for servers for which one of the other two is set.
 //
 // The members that only "kitbag run" uses (model, baseURL, system, maxSteps, window, sandbox, skills) are ignored.
 //
-// Mistakes are reported together, as errors that name the file and the key: first those in its form, such as unknown
-// keys, and if there are none those in its values. The caller must set Serve.Version.
+// Mistakes are reported together, as errors that name the file and the key. Mistakes in values are only reported if the file
+// could be read without other mistakes, such as unknown keys. The caller must set Serve.Version.
 func Load(file string) (Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -125,22 +127,16 @@ func Load(file string) (Config, error) {
 	r.replicas(top.get("replicas"))
 	r.rates(top.get("rates"))
 	r.cfg.Serve.TaskAfter = r.duration("taskAfter", top.get("taskAfter"))
-	if top.get("mcpServers") != nil { // otherwise the caller adds the servers
-		r.checkValues()
+	// Without mcpServers the caller adds the servers. Other mistakes can have caused mistakes in values.
+	if top.get("mcpServers") != nil && len(r.errs) == 0 {
+		for _, err := range unjoin(r.cfg.check()) {
+			r.fail("", "%w", err)
+		}
 	}
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// checkValues adds the mistakes in values, unless something could not be read, which may have caused them.
-func (r *reader) checkValues() {
-	if joined, ok := r.cfg.check().(interface{ Unwrap() []error }); ok && len(r.errs) == 0 {
-		for _, err := range joined.Unwrap() {
-			r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
-		}
-	}
-}
-
-// A reader reads one file and collects the mistakes in it.
+// A reader reads a configuration file and collects the mistakes in the file.
 type reader struct {
 	file, dir string
 	cfg       Config
@@ -155,7 +151,7 @@ func (r *reader) fail(key, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// A member is a member of an object. The order of the file is kept, because models read groups in that order.
+// A member is a member of a JSON object. Members are not in a map, because models read groups in the order of the file.
 type member struct {
 	key   string
 	value json.RawMessage
@@ -174,7 +170,7 @@ func (ms members) get(key string) json.RawMessage {
 
 // object reads an object that may only have the known members, or any members if known is empty. It reports
 // whether data is an object.
-func (r *reader) object(key string, data json.RawMessage, known ...string) (members, bool) {
+func (r *reader) object(key string, data json.RawMessage, known ...string) (ms members, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	bad := func(err error) (members, bool) {
 		r.fail(key, "must be a JSON object: %w", err)
@@ -187,7 +183,6 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	if first != json.Delim('{') {
 		return bad(errors.New(describeValue(key, data)))
 	}
-	var out members
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
@@ -198,31 +193,31 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 			return bad(fmt.Errorf("%s: %w", m.key, err))
 		}
 		switch {
-		case out.get(m.key) != nil:
+		case ms.get(m.key) != nil:
 			r.fail(join(key, m.key), "duplicate key; merge the two")
 		case len(known) > 0 && !slices.Contains(known, m.key):
 			r.fail(join(key, m.key), "unknown key%s; the keys are %s", didYouMean(m.key, known), strings.Join(known, ", "))
 		default:
-			out = append(out, m)
+			ms = append(ms, m)
 		}
 	}
-	if _, err := dec.Token(); err != nil {
+	if _, err := dec.Token(); err != nil { // not the closing brace
 		return bad(err)
 	}
-	if _, err := dec.Token(); err != io.EOF { // More also returns false at a bracket
+	if _, err := dec.Token(); err != io.EOF {
 		return bad(errors.New("there is more data after the object"))
 	}
-	return out, true
+	return ms, true
 }
 
-// A field is a member of an object.
+// A field is a known member of an object.
 type field struct {
 	name string
-	to   any    // where its value goes; nil if the caller reads the member
-	want string // what its value must be
+	to   any    // pointer to the variable for the value; nil if the caller decodes the value
+	want string // what the value must be, for errors
 }
 
-// fields reads an object that may only have these members. It reports whether data is an object.
+// fields reads an object that may only have the members in fields. It reports whether data is an object.
 func (r *reader) fields(key string, data json.RawMessage, fields ...field) (members, bool) {
 	var known []string
 	for _, f := range fields {
@@ -244,14 +239,14 @@ func join(key, name string) string {
 	return key + "." + name
 }
 
-// decode reads a value that may be missing.
+// decode reads a value into the variable that to points to. If data is nil, the variable stays as it is.
 func (r *reader) decode(key string, data json.RawMessage, to any, want string) {
 	if data != nil && json.Unmarshal(data, to) != nil {
 		r.fail(key, "must be %s; %s", want, describeValue(key, data))
 	}
 }
 
-// describeValue shows a wrong value in an error, unless the value may be a token.
+// describeValue describes a wrong value for an error. It does not show values below keys that may have secrets.
 func describeValue(key string, data json.RawMessage) string {
 	if slices.ContainsFunc([]string{"credentials", "upstreamTokens", "logins", "replicas", "audit.database"}, func(secret string) bool { return strings.HasPrefix(key, secret) }) {
 		return "it has another type"
@@ -263,14 +258,10 @@ func (r *reader) servers(top members) {
 	if top.get("mcpServers") == nil {
 		return
 	}
-	r.object("mcpServers", top.get("mcpServers")) // finds duplicate names
-	configs, err := mcpclient.Load(r.file)
-	r.cfg.Servers = configs
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		r.errs = append(r.errs, joined.Unwrap()...)
-	} else if err != nil {
-		r.errs = append(r.errs, err)
-	}
+	r.object("mcpServers", top.get("mcpServers")) // finds duplicate names, which mcpclient.Load does not
+	var err error
+	r.cfg.Servers, err = mcpclient.Load(r.file)
+	r.errs = append(r.errs, unjoin(err)...)
 }
 
 func (r *reader) groups(data json.RawMessage) {
@@ -287,7 +278,7 @@ func (r *reader) groups(data json.RawMessage) {
 	}
 }
 
-// policy reads permissions, in the form of settings files. It returns nil if there are none.
+// policy reads permissions, which have the form of settings files and trustReadOnly. It returns nil if data is nil.
 func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	if data == nil {
 		return nil
@@ -305,25 +296,27 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 		}
 		rest[m.key] = m.value
 	}
-	settings, _ := json.Marshal(map[string]any{"permissions": rest}) // decoded JSON can be encoded
-	name := r.file
-	if outer := strings.TrimSuffix(key, "permissions"); outer != "" {
-		name += ": " + strings.TrimSuffix(outer, ".")
+	// Decoded JSON can be encoded.
+	settings, _ := json.Marshal(map[string]any{"permissions": rest})
+	where := r.file // for errors; ParseSettings adds "permissions"
+	outer := strings.TrimSuffix(key, "permissions")
+	if outer != "" {
+		where += ": " + strings.TrimSuffix(outer, ".")
 	}
-	s, err := permission.ParseSettings(name, settings)
+	s, err := permission.ParseSettings(where, settings)
 	if err != nil {
 		r.errs = append(r.errs, err)
 		return nil
 	}
 	for _, unknown := range s.Unknown() {
-		r.fail(strings.TrimSuffix(key, "permissions")+unknown, "unknown key; the keys are mode, allow, ask, deny, trustReadOnly, additionalDirectories")
+		r.fail(outer+unknown, "unknown key; the keys are mode, allow, ask, deny, trustReadOnly, additionalDirectories")
 	}
 	s.Policy.TrustReadOnly = trust
 	return &s.Policy
 }
 
-// applyTrust trusts the servers that trustReadOnly is set for. The trustReadOnly of one credential must not
-// make calls read-only for the others.
+// applyTrust sets Options.TrustReadOnly of all servers if permissions.trustReadOnly is set. The trustReadOnly of one
+// credential or grant must not make calls of others read-only, so it sets no option.
 func (r *reader) applyTrust() {
 	anyTrusted := false
 	for i := range r.cfg.Servers {
@@ -332,7 +325,7 @@ func (r *reader) applyTrust() {
 		anyTrusted = anyTrusted || s.Options.TrustReadOnly
 	}
 	for _, a := range r.cfg.access() {
-		if a.policy != nil && a.policy.TrustReadOnly && !anyTrusted {
+		if !anyTrusted && a.policy != nil && a.policy.TrustReadOnly {
 			r.fail(a.key+".permissions.trustReadOnly", "has no effect because no server is trusted; set trustReadOnly in the entry of a server under mcpServers")
 		}
 	}
@@ -367,12 +360,12 @@ func (r *reader) allowed(key string, ms members) (c toolkit.Ceiling, p *permissi
 	if groups := ms.get("groups"); groups != nil {
 		names := []string{}
 		r.decode(join(key, "groups"), groups, &names, "a list of names of groups")
-		c = toolkit.Only(names...) // null is none
+		c = toolkit.Only(names...) // no groups if the value is null
 	}
 	return c, r.policy(join(key, "permissions"), ms.get("permissions"))
 }
 
-// hash returns a credential's hash; it is empty if the credential has a token.
+// hash returns the hash of a credential's token; empty if the credential has tokenEnv or tokenFile instead.
 func (r *reader) hash(key string, ms members) (hash string) {
 	if ms.get("hash") == nil {
 		return ""
@@ -383,12 +376,12 @@ func (r *reader) hash(key string, ms members) (hash string) {
 	}
 	if !mcpserver.ValidHash(hash) {
 		r.fail(join(key, "hash"), "is not the hash of a token; make both with: kitbag mcp key")
-		return "invalid" // not empty, so that no token is asked for; Load fails anyway
+		return "invalid" // not empty, or the credential's token would be reported as missing
 	}
 	return hash
 }
 
-// token returns a credential's token. The token is never part of an error.
+// token reads a credential's token from its tokenEnv or tokenFile. The token is never part of an error.
 func (r *reader) token(key string, ms members) string {
 	var env, file string
 	r.decode(join(key, "tokenEnv"), ms.get("tokenEnv"), &env, "the name of a variable")
@@ -422,7 +415,7 @@ func (r *reader) token(key string, ms members) string {
 	return token
 }
 
-// path returns a file name. A relative name is relative to the directory of the configuration.
+// path returns a file name, relative to the directory of the configuration unless it is absolute.
 func (r *reader) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name

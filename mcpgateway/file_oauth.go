@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 )
 
-// oauth reads what makes the gateway an OAuth resource server. [oauth.Config.Check] checks the values.
+// oauth reads Config.OAuth. [oauth.Config.Check] checks the values.
 func (r *reader) oauth(data json.RawMessage) {
 	if data == nil {
 		return
@@ -28,7 +28,7 @@ func (r *reader) oauth(data json.RawMessage) {
 	r.cfg.OAuth = c
 }
 
-// grant reads one of oauth.grants, which say what users may do.
+// grant reads an entry of oauth.grants.
 func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 	ms, ok := r.fields(key, data, field{"name", &g.Name, "a string"}, field{name: "claims"}, field{name: "groups"}, field{name: "permissions"},
 		field{"sessions", &g.Sessions, "a number"}, field{"calls", &g.Calls, "a number"})
@@ -37,17 +37,16 @@ func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 	}
 	g.Ceiling, g.Policy = r.allowed(key, ms)
 	key = join(key, "claims")
-	claims := ms.get("claims")
-	if claims == nil {
+	if ms.get("claims") == nil {
 		r.fail(key, "is missing; name the claims that a token must have, or {} for every user of the issuers")
 		return g
 	}
-	all, _ := r.object(key, claims)
+	claims, _ := r.object(key, ms.get("claims"))
 	g.Claims = map[string][]string{}
-	for _, m := range all {
+	for _, m := range claims {
 		var value string
 		var values []string
-		if json.Unmarshal(m.value, &values) != nil {
+		if json.Unmarshal(m.value, &values) != nil { // not a list
 			r.decode(join(key, m.key), m.value, &value, "a string, or a list of strings of which one must match")
 			values = []string{value}
 		}
@@ -56,7 +55,7 @@ func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 	return g
 }
 
-// upstreamTokens reads how servers get tokens.
+// upstreamTokens reads Config.UpstreamTokens.
 func (r *reader) upstreamTokens(data json.RawMessage) {
 	if data == nil {
 		return
@@ -65,55 +64,59 @@ func (r *reader) upstreamTokens(data json.RawMessage) {
 	for _, m := range servers {
 		key := join("upstreamTokens", m.key)
 		t := UpstreamToken{Server: m.key}
-		var secret string
+		var secretEnv string
 		if _, ok := r.fields(key, m.value, field{"grant", &t.Grant, "a string"}, field{"tokenURL", &t.TokenURL, "a URL"}, field{"clientID", &t.ClientID, "a string"},
-			field{"secretEnv", &secret, "the name of a variable"}, field{"audience", &t.Audience, "a string"}, field{"scopes", &t.Scopes, "a list of scopes"},
+			field{"secretEnv", &secretEnv, "the name of a variable"}, field{"audience", &t.Audience, "a string"}, field{"scopes", &t.Scopes, "a list of scopes"},
 			field{"issuer", &t.Issuer, "a URL"}, field{"listAs", &t.ListAs, "the name of a user"}); !ok {
 			continue
 		}
-		if t.Grant != UserLogin || secret != "" {
-			t.ClientSecret = r.variable(join(key, "secretEnv"), secret, "the secret of the gateway's client")
+		if t.Grant != UserLogin || secretEnv != "" { // optional with UserLogin
+			t.ClientSecret = r.variable(join(key, "secretEnv"), secretEnv, "the secret of the gateway's client")
 		}
 		r.cfg.UpstreamTokens = append(r.cfg.UpstreamTokens, t)
 	}
 }
 
-// logins reads how users log in to servers.
+// logins reads Config.Logins.
 func (r *reader) logins(data json.RawMessage) {
 	if data == nil {
 		return
 	}
 	c := &Logins{Clients: map[string]LoginClient{}}
-	var sealing, dir string
-	ms, ok := r.fields("logins", data, field{name: "clients"}, field{"keyEnv", &sealing, "the name of a variable"}, field{"dir", &dir, "the name of a directory"})
+	var keyEnv, dir string
+	ms, ok := r.fields("logins", data, field{name: "clients"}, field{"keyEnv", &keyEnv, "the name of a variable"}, field{"dir", &dir, "the name of a directory"})
 	if !ok {
 		return
 	}
-	if data := ms.get("clients"); data != nil {
-		clients, _ := r.object("logins.clients", data)
+	if ms.get("clients") != nil {
+		clients, _ := r.object("logins.clients", ms.get("clients"))
 		for _, m := range clients {
 			var client LoginClient
-			var secret string
+			var secretEnv string
 			key := join("logins.clients", m.key)
-			r.fields(key, m.value, field{"clientID", &client.ID, "a string"}, field{"secretEnv", &secret, "the name of a variable"})
-			if secret != "" {
-				client.Secret = r.variable(join(key, "secretEnv"), secret, "the secret of the gateway's client")
+			r.fields(key, m.value, field{"clientID", &client.ID, "a string"}, field{"secretEnv", &secretEnv, "the name of a variable"})
+			if secretEnv != "" {
+				client.Secret = r.variable(join(key, "secretEnv"), secretEnv, "the secret of the gateway's client")
 			}
 			c.Clients[m.key] = client
 		}
 	}
-	c.Key = r.variable("logins.keyEnv", sealing, "a random key: kitbag mcp key makes one")
+	c.Key = r.variable("logins.keyEnv", keyEnv, "a random key: kitbag mcp key makes one")
 	if dir != "" {
 		c.Dir = r.path(dir)
 	}
 	r.cfg.Logins = c
 }
 
-// variable returns the content of an environment variable, which must not be empty.
-func (r *reader) variable(key, name, meaning string) string {
+// variable returns the content of the environment variable that a key of the file names. The content must not be empty.
+// content describes it for errors.
+func (r *reader) variable(key, name, content string) string {
 	value := os.Getenv(name)
-	if value == "" {
-		r.fail(key, "the environment variable %q is empty or not set; set it to %s", name, meaning)
+	switch {
+	case name == "":
+		r.fail(key, "is missing; set it to the name of an environment variable that has %s", content)
+	case value == "":
+		r.fail(key, "the environment variable %q is empty or not set; set it to %s", name, content)
 	}
 	return value
 }

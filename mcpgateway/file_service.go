@@ -15,13 +15,13 @@ func (r *reader) audit(data json.RawMessage) {
 		return
 	}
 	var file string
-	before := len(r.errs)
+	errsBefore := len(r.errs)
 	ms, ok := r.fields("audit", data, field{"file", &file, "the name of a file"}, field{name: "database"}, field{"arguments", &r.cfg.AuditArguments, "true or false"})
 	if !ok {
 		return
 	}
 	r.cfg.AuditDatabase, _ = r.expand("audit.database", ms.get("database"))
-	if (file == "") == (r.cfg.AuditDatabase == "") && len(r.errs) == before {
+	if (file == "") == (r.cfg.AuditDatabase == "") && len(r.errs) == errsBefore {
 		r.fail("audit", "give one of file, the name of a file for the records, and database, the URL of a Postgres database")
 	}
 	if r.cfg.AuditFile = file; file != "" && file != "-" {
@@ -37,27 +37,27 @@ func (r *reader) replicas(data json.RawMessage) {
 	if !ok {
 		return
 	}
-	const store, address = "replicas.store", "replicas.url"
-	r.cfg.ReplicaStore, ok = r.expand(store, ms.get("store"))
+	r.cfg.ReplicaStore, ok = r.expand("replicas.store", ms.get("store"))
 	if ok && r.cfg.ReplicaStore == "" {
-		r.fail(store, "is missing or empty; set it to the URL of a Postgres database that all replicas use, such as ${KITBAG_REPLICAS}")
+		r.fail("replicas.store", "is missing or empty; set it to the URL of a Postgres database that all replicas use, such as ${KITBAG_REPLICAS}")
 	}
-	replica, ok := r.expand(address, ms.get("url"))
-	if u, err := url.Parse(replica); ok && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
-		r.fail(address, "must be the http or https URL under which the other replicas reach this one, such as http://10.0.0.7:8080/; it is %q", replica)
+	address, ok := r.expand("replicas.url", ms.get("url"))
+	if u, err := url.Parse(address); ok && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
+		r.fail("replicas.url", "must be the http or https URL under which the other replicas reach this one, such as http://10.0.0.7:8080/; it is %q", address)
 	}
-	r.cfg.Serve.Replicas = &mcpserver.Replicas{URL: replica}
+	r.cfg.Serve.Replicas = &mcpserver.Replicas{URL: address}
 }
 
-// expand reads a string that may be missing, with references to the environment. It reports whether there was no error.
+// expand reads a string that may be missing, and replaces its references to environment variables. ok is false if it has
+// reported an error.
 func (r *reader) expand(key string, data json.RawMessage) (s string, ok bool) {
-	before := len(r.errs)
+	errsBefore := len(r.errs)
 	r.decode(key, data, &s, "a string")
 	s, err := envref.Expand(s, r.dir)
 	if err != nil {
 		r.fail(key, "%w", err)
 	}
-	return s, len(r.errs) == before
+	return s, len(r.errs) == errsBefore
 }
 
 // rates reads the rates; Config.check checks the values.

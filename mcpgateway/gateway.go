@@ -20,28 +20,28 @@ import (
 // A Gateway is an MCP server in front of others.
 type Gateway struct {
 	Server  *mcpserver.Server
-	Toolkit *toolkit.Toolkit // the server's; only the gateway may call Update and Refresh
+	Toolkit *toolkit.Toolkit // of Server; only the gateway may call Update and Refresh
 
-	live   atomic.Pointer[live]
-	audit  *auditFile
-	auth   *oauth.ResourceServer // nil without Config.OAuth
-	logins *logins               // nil without Config.Logins
-	saved  atomic.Int64          // see Saved
+	current atomic.Pointer[generation]
+	audit   *auditLog             // nil without Config.AuditFile and Config.AuditWriter
+	auth    *oauth.ResourceServer // nil without Config.OAuth
+	logins  *logins               // nil without Config.Logins
+	saved   atomic.Int64          // the result of Saved
 
-	draining atomic.Bool
+	draining atomic.Bool // set by Drain
 
 	ctx          context.Context // cancelled by Close
-	end          context.CancelFunc
+	cancel       context.CancelFunc
 	regroup      chan struct{} // buffers one signal that labels may have changed
 	moreItems    chan struct{} // buffers one signal that another server is known to have prompts or resources
-	itemsChanged func()        // notifies the clients whose lists of prompts or resources have changed
-	work         sync.WaitGroup
+	itemsChanged func()        // notifies the clients whose lists of prompts or resources have changed; set by mcpserver.New
+	background   sync.WaitGroup
 
-	changing sync.Mutex // held while the groups or the configuration are replaced
+	replacing sync.Mutex // held while the groups or current are replaced
 }
 
-// live has the parts of a gateway that a reload replaces. It is immutable.
-type live struct {
+// A generation has the parts of a gateway that a reload replaces. It does not change after New or Reload.
+type generation struct {
 	cfg       Config
 	upstreams []*upstream
 	revision  Revision
@@ -50,27 +50,28 @@ type live struct {
 // maxResult is the default of Limits.Result.
 const maxResult = 16 << 20
 
-// labelsTimeout is how long New waits for a server's groups. A server that takes longer is a single group until
-// its groups are known.
+// labelsTimeout is how long New and Reload wait for a server's groups. A server that takes longer is a single group
+// until its groups are known.
 const labelsTimeout = 10 * time.Second
 
 // New returns a gateway. It starts no server except those of Config.Labels, which list their groups while ctx
 // is not cancelled, for at most ten seconds. The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
 	g := &Gateway{regroup: make(chan struct{}, 1), moreItems: make(chan struct{}, 1)}
-	g.ctx, g.end = context.WithCancel(context.Background())
+	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.open(ctx, cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpgateway: %w", err), g.Close())
 	}
 	return g, nil
 }
 
+// open makes what New returns. After an error, New closes the parts that exist.
 func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	l := &live{cfg: cfg, revision: revisionOf(1, cfg)}
-	g.live.Store(l)
+	gen := &generation{cfg: cfg, revision: revisionOf(1, cfg)}
+	g.current.Store(gen)
 	serve := cfg.Serve.config()
 	if err := g.openAuth(&cfg, &serve); err != nil {
 		return err
@@ -80,23 +81,23 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 		if err != nil {
 			return err
 		}
-		l.upstreams = append(l.upstreams, u)
+		gen.upstreams = append(gen.upstreams, u)
 	}
-	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)
+	labelsCtx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
-	l.refreshLabels(bounded)
-	config, own := l.config(cfg.Style)
+	gen.refreshLabels(labelsCtx)
+	config, groupNames := gen.toolkitConfig(cfg.Style)
 	if g.Toolkit, err = toolkit.New(config); err != nil {
 		return err
 	}
-	l.setGroupNames(own)
+	gen.setGroupNames(groupNames)
 	serve.Toolkit, serve.Listed = g.Toolkit, g.addSaved
 	mcpupstream.Attach(&serve, items{g})
 	if cfg.AuditFile != "" || cfg.AuditWriter != nil {
 		if g.audit, err = openAudit(&cfg); err != nil {
 			return err
 		}
-		// The audit is outermost, so that no call runs without a record.
+		// The middleware of the audit log is outermost, so that no call runs without a record.
 		serve.Middleware = append([]tool.Middleware{g.audit.middleware}, serve.Middleware...)
 		next := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
@@ -109,20 +110,20 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 	if g.Server, err = mcpserver.New(serve); err != nil {
 		return err
 	}
-	if err := g.Server.Reload(serve.Policy, l.revision.String()); err != nil {
+	if err := g.Server.Reload(serve.Policy, gen.revision.String()); err != nil {
 		return err
 	}
-	for _, u := range l.upstreams {
+	for _, u := range gen.upstreams {
 		g.watch(u)
 	}
-	g.work.Go(g.watchServers)
+	g.background.Go(g.watchServers)
 	if g.logins != nil {
-		g.work.Go(g.logins.watch)
+		g.background.Go(g.logins.closeEndedPeriodically)
 	}
 	return nil
 }
 
-// openAuth sets the authenticator for the users of OAuth issuers.
+// openAuth sets serve.Authenticator if the gateway has users of OAuth issuers.
 func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 	if cfg.OAuth == nil {
 		return nil
@@ -137,21 +138,26 @@ func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 	if g.logins, err = newLogins(g, cfg); err != nil {
 		return err
 	}
-	serve.Authenticator = authenticator{g.auth, g.logins}
+	serve.Authenticator = loginAuthenticator{g.auth, g.logins}
 	return nil
 }
 
 // newUpstream returns the upstream of a server of cfg.
 func (g *Gateway) newUpstream(c mcpclient.Server, cfg *Config) (*upstream, error) {
-	u, err := newUpstream(c, g.tokensOf(c, cfg), slices.Contains(cfg.Labels, c.Name), slices.Contains(cfg.PerSession, c.Name), cfg.CacheDir,
+	var tokens *tokenSource
+	if i := slices.IndexFunc(cfg.UpstreamTokens, func(t UpstreamToken) bool { return t.Server == c.Name }); i >= 0 {
+		tokens = newTokenSource(cfg.UpstreamTokens[i], c.Transport.(mcpclient.HTTP), g.logins) // Config.check has checked the type
+	}
+	u, err := newUpstream(c, tokens, slices.Contains(cfg.Labels, c.Name), slices.Contains(cfg.PerSession, c.Name), cfg.CacheDir,
 		func() { signal(g.regroup) }, func() { signal(g.moreItems) })
-	if err == nil && u.sessions != nil && (len(cfg.Serve.Credentials) > 1 || cfg.OAuth != nil || cfg.Serve.Authenticator != nil) {
+	severalCredentials := len(cfg.Serve.Credentials) > 1 || cfg.OAuth != nil || cfg.Serve.Authenticator != nil
+	if err == nil && u.sessions != nil && severalCredentials { // none may use up all processes
 		u.sessions.share = maxSessionClients / 4
 	}
 	return u, err
 }
 
-// watch follows the changes of an upstream's lists.
+// watch updates the groups and lists of the gateway when an upstream's lists change.
 func (g *Gateway) watch(u *upstream) {
 	u.client.OnChange(func() {
 		if u.labeled {
@@ -165,15 +171,15 @@ func (g *Gateway) watch(u *upstream) {
 
 // Close ends all sessions and stops all servers. It may be called more than once.
 func (g *Gateway) Close() error {
-	g.end()
+	g.cancel()
 	var errs []error
 	if g.Server != nil {
 		errs = append(errs, g.Server.Close())
 	}
-	if l := g.live.Load(); l != nil {
-		errs = append(errs, closeAll(l.upstreams))
+	if gen := g.current.Load(); gen != nil {
+		errs = append(errs, closeAll(gen.upstreams))
 	}
-	g.work.Wait()
+	g.background.Wait()
 	if g.audit != nil {
 		errs = append(errs, g.audit.close())
 	}
@@ -183,7 +189,7 @@ func (g *Gateway) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeAll stops the servers, in parallel, because killing one can take seconds.
+// closeAll stops the servers, in parallel, because killing a process can take seconds.
 func closeAll(upstreams []*upstream) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(upstreams))
@@ -204,7 +210,7 @@ func closeAll(upstreams []*upstream) error {
 
 // Status returns the status of each server, in the order of the configuration.
 func (g *Gateway) Status() []mcpclient.Status {
-	upstreams := g.live.Load().upstreams
+	upstreams := g.current.Load().upstreams
 	out := make([]mcpclient.Status, len(upstreams))
 	for i, u := range upstreams {
 		out[i] = u.client.Status()
@@ -212,7 +218,7 @@ func (g *Gateway) Status() []mcpclient.Status {
 	return out
 }
 
-// A StyleCost is the cost of a style's first list of tools, in every request of the model.
+// A StyleCost is what the first list of tools in a style adds to every request to the model.
 type StyleCost struct {
 	Style Style
 	toolkit.Cost
@@ -222,7 +228,7 @@ type StyleCost struct {
 // tools that could not be listed.
 func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolkit.Cost, skipped []toolkit.Skipped, err error) {
 	for _, st := range Styles() {
-		cfg, _ := g.live.Load().config(st)
+		cfg, _ := g.current.Load().toolkitConfig(st)
 		tk, err := toolkit.New(cfg)
 		if err != nil {
 			return nil, nil, nil, err
@@ -232,7 +238,7 @@ func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolk
 			return nil, nil, nil, err
 		}
 		styles = append(styles, StyleCost{st, v.Cost().Total})
-		if st == StyleFull { // its view lists every server
+		if st == StyleFull { // the only style in which all groups are open
 			groups, skipped = v.Cost().Groups, v.Skipped()
 		}
 	}

@@ -1,8 +1,10 @@
 package mcpgateway
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,54 +15,54 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// config returns the toolkit's configuration for a style, and the names of the servers' own groups, by server.
-func (l *live) config(st Style) (toolkit.Config, []map[string]string) {
-	cfg := toolkit.Config{Control: st.control(), Initial: l.cfg.Initial}
-	if l.cfg.Search {
+// toolkitConfig returns the toolkit's configuration for a style, and the names that [mcpgroups.Build] gives to each
+// server's own groups.
+func (gen *generation) toolkitConfig(st Style) (cfg toolkit.Config, groupNames []map[string]string) {
+	cfg = toolkit.Config{Control: st.control(), Initial: gen.cfg.Initial}
+	if gen.cfg.Search {
 		cfg.Control = cfg.Control.WithSearch()
 	}
-	if st == StyleFull { // groups are only labels
+	if st == StyleFull { // lists all tools; groups are not opened
 		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
 	var groups []mcpgroups.Group
-	for _, gr := range l.cfg.Groups {
-		groups = append(groups, mcpgroups.Group(gr))
+	for _, group := range gen.cfg.Groups {
+		groups = append(groups, mcpgroups.Group(group))
 	}
-	policies := []*permission.Policy{l.cfg.Serve.Policy}
-	for _, a := range l.cfg.access() {
+	policies := []*permission.Policy{gen.cfg.Serve.Policy}
+	for _, a := range gen.cfg.access() {
 		if a.policy != nil {
 			policies = append(policies, a.policy)
 		}
 	}
 	var servers []*mcpgroups.Server
-	for _, u := range l.upstreams {
-		s := u.forGroups()
+	for _, u := range gen.upstreams {
+		s := u.describe()
 		s.Denied = mcpgroups.DeniedBy(policies...)
 		servers = append(servers, s)
 	}
-	var own []map[string]string
-	cfg.Groups, own = mcpgroups.Build(groups, servers)
-	return cfg, own
+	cfg.Groups, groupNames = mcpgroups.Build(groups, servers)
+	return cfg, groupNames
 }
 
-// setGroupNames stores the names of the servers' own groups. They are the same in all styles.
-func (l *live) setGroupNames(own []map[string]string) {
-	for i, u := range l.upstreams {
+// setGroupNames stores the names of the servers' own groups, which are the same in all styles.
+func (gen *generation) setGroupNames(groupNames []map[string]string) {
+	for i, u := range gen.upstreams {
 		u.mu.Lock()
-		u.groupNames = own[i]
+		u.groupNames = groupNames[i]
 		u.mu.Unlock()
 	}
 }
 
-// forGroups returns what the groups of the server are made from.
-func (u *upstream) forGroups() *mcpgroups.Server {
+// describe describes the server for [mcpgroups.Build].
+func (u *upstream) describe() *mcpgroups.Server {
 	st := u.client.Status()
 	s := &mcpgroups.Server{Name: u.name, Shown: clean(u.name, maxLine), Group: u.group, Prefix: u.prefix,
 		Items: st.PromptsVersion+st.ResourcesVersion > 0, Known: u.cache.Tools(), Skills: serverSkills{u}}
 	members := map[string][]string{}
 	for _, l := range u.currentLabels() {
 		members[l.Name] = l.Members()
-		if l.Name == u.name {
+		if l.Name == u.name { // the tools that have no label
 			s.Rest = true
 			continue
 		}
@@ -70,10 +72,7 @@ func (u *upstream) forGroups() *mcpgroups.Server {
 		if p.Label == "" && p.Others == nil { // all tools of the server
 			return &source{u, p, p.Keep}
 		}
-		label := p.Label
-		if label == "" {
-			label = u.name
-		}
+		label := cmp.Or(p.Label, u.name)
 		return &source{u, p, func(name string) bool { return slices.Contains(members[label], name) && p.Keep(name) }}
 	}
 	return s
@@ -81,9 +80,9 @@ func (u *upstream) forGroups() *mcpgroups.Server {
 
 // refreshLabels requests the groups of the servers that label their tools, in parallel. A
 // server that fails keeps its last groups; calls of its tools report the failure.
-func (l *live) refreshLabels(ctx context.Context) {
+func (gen *generation) refreshLabels(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, u := range l.upstreams {
+	for _, u := range gen.upstreams {
 		if u.labeled {
 			wg.Go(func() { _ = u.refreshLabels(ctx) })
 		}
@@ -99,49 +98,48 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// itemsDelay is how long signals of Gateway.moreItems are collected, until the call that has started the servers has notified
-// its own session.
+// itemsDelay is how long watchServers waits after the last signal of Gateway.moreItems before it notifies the clients: one
+// call may start many servers, and first notifies its own session.
 const itemsDelay = 200 * time.Millisecond
 
-// watchServers computes the groups again when servers change their labels, and announces their prompts and resources.
+// watchServers computes the groups again when servers change their labels, and notifies the clients when servers are first
+// known to have prompts or resources.
 func (g *Gateway) watchServers() {
-	var settled <-chan time.Time
+	var delayOver <-chan time.Time
 	for {
 		select {
 		case <-g.ctx.Done():
 			return
 		case <-g.moreItems:
-			settled = time.After(itemsDelay)
-			continue
-		case <-settled:
+			delayOver = time.After(itemsDelay)
+		case <-delayOver:
 			g.itemsChanged()
-			continue
 		case <-g.regroup:
-		}
-		if err := g.updateGroups(); err != nil { // Config.Initial may name a group that a server no longer has
-			slog.Warn("the gateway keeps its groups because a server's new groups do not fit the configuration", "err", err)
+			if err := g.updateGroups(); err != nil { // Config.Initial may name a group that a server no longer has
+				slog.Warn("the gateway keeps its groups because a server's new groups do not fit the configuration", "err", err)
+			}
 		}
 	}
 }
 
 // updateGroups computes the groups from the servers' labels.
 func (g *Gateway) updateGroups() error {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	l := g.live.Load()
-	l.refreshLabels(g.ctx)
-	return g.replaceGroups(l)
+	g.replacing.Lock()
+	defer g.replacing.Unlock()
+	gen := g.current.Load()
+	gen.refreshLabels(g.ctx)
+	return g.replaceGroups(gen)
 }
 
-// replaceGroups makes the groups those of l. The caller holds g.changing.
-func (g *Gateway) replaceGroups(l *live) error {
-	next, own := l.config(l.cfg.Style)
+// replaceGroups makes the groups of gen those of the toolkit. The caller holds g.replacing.
+func (g *Gateway) replaceGroups(gen *generation) error {
+	next, groupNames := gen.toolkitConfig(gen.cfg.Style)
 	err := g.Toolkit.Update(func(cfg *toolkit.Config) error {
 		cfg.Groups, cfg.Initial = next.Groups, next.Initial
 		return nil
 	})
 	if err == nil {
-		l.setGroupNames(own)
+		gen.setGroupNames(groupNames)
 	}
 	return err
 }
@@ -149,18 +147,18 @@ func (g *Gateway) replaceGroups(l *live) error {
 // groupsOf returns the groups of a prompt or resource: the groups of the configuration whose globs match its
 // name, otherwise the groups of its labels, otherwise the group for items without labels.
 func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
-	for _, gr := range g.live.Load().cfg.Groups {
-		if mcpgroups.Matches(gr.Tools, u.prefix+toolName(name)) {
-			groups = append(groups, gr.Name)
+	for _, group := range g.current.Load().cfg.Groups {
+		if mcpgroups.Matches(group.Tools, u.prefix+mcpgroups.Legal(name)) {
+			groups = append(groups, group.Name)
 		}
 	}
 	if len(groups) > 0 {
 		return groups
 	}
 	own := u.ownGroupNames()
-	for _, l := range labels {
-		if group, ok := own[u.name+"/"+l]; ok {
-			groups = append(groups, group)
+	for _, label := range labels {
+		if name, ok := own[u.name+"/"+label]; ok {
+			groups = append(groups, name)
 		}
 	}
 	if rest, ok := own[u.name]; ok && len(groups) == 0 {
@@ -169,21 +167,17 @@ func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []
 	return groups
 }
 
-// groupsOfServer returns all groups that a server's prompts and resources can be in.
+// groupsOfServer returns all groups that a server's prompts and resources can be in, in any order.
 func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
-	for _, gr := range g.live.Load().cfg.Groups {
-		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mcpgroups.MayMatch(glob, u.prefix) }) {
-			groups = append(groups, gr.Name)
+	for _, group := range g.current.Load().cfg.Groups {
+		if slices.ContainsFunc(group.Tools, func(glob string) bool { return mcpgroups.MayMatch(glob, u.prefix) }) {
+			groups = append(groups, group.Name)
 		}
 	}
-	for _, group := range u.ownGroupNames() {
-		groups = append(groups, group)
-	}
-	return groups
+	return slices.AppendSeq(groups, maps.Values(u.ownGroupNames()))
 }
 
-// ownGroupNames returns the names of the server's own groups; the keys are the server's names for them, see
-// [mcpclient.Group].
+// ownGroupNames returns the gateway's names of the server's own groups. The keys are the names in [mcpclient.Group].
 func (u *upstream) ownGroupNames() map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 )
 
 // Health serves /livez, which answers 200 while the process can serve HTTP, and /readyz, which answers 503 while
-// the gateway should get no requests; see [Gateway.Ready]. /readyz has the revision and the states of the servers,
-// but not their errors, as these endpoints need no token.
+// the gateway should get no requests; see [Gateway.Ready]. The answer of /readyz has the revision and the states of the
+// servers, but not the servers' errors, because the endpoint needs no token.
 func (g *Gateway) Health() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -38,7 +38,7 @@ func (g *Gateway) Health() http.Handler {
 }
 
 // Ready returns why the gateway should get no requests: it is closing, or its audit log cannot be written. A server that
-// fails does not matter, because the calls of the others work.
+// fails does not matter, because calls of the other servers work.
 func (g *Gateway) Ready() error {
 	switch {
 	case g.ctx.Err() != nil || g.draining.Load():
@@ -56,9 +56,9 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	return g.Server.Drain(ctx)
 }
 
-// ServerOf returns the name of the server that has the tool, or "" if no name of a server is the tool's prefix.
+// ServerOf returns the name of the server that the tool's name begins with, or "" if there is none.
 func (g *Gateway) ServerOf(tool string) string {
-	for _, u := range g.live.Load().upstreams {
+	for _, u := range g.current.Load().upstreams {
 		if strings.HasPrefix(tool, u.prefix) {
 			return u.name
 		}
@@ -66,30 +66,30 @@ func (g *Gateway) ServerOf(tool string) string {
 	return ""
 }
 
-// Saved returns how many bytes clients were spared so far, because their lists had only some of the tools that were known
-// at the time.
+// Saved returns how many bytes of tool definitions were not sent to clients so far, because each list had only some of the
+// tools that were known at the time.
 func (g *Gateway) Saved() int64 { return g.saved.Load() }
 
-// addSaved counts a list of tools that a client has got.
-func (g *Gateway) addSaved(bytes int) {
+// addSaved adds what a list of tools has saved that was sent to a client, with so many bytes of definitions.
+func (g *Gateway) addSaved(sent int) {
 	all := 0
 	for _, l := range g.Loads() {
 		all += l.Bytes
 	}
-	g.saved.Add(int64(max(0, all-bytes)))
+	g.saved.Add(int64(max(0, all-sent)))
 }
 
 // A ServerLoad is what a server adds to the gateway's lists; see [Gateway.Loads].
 type ServerLoad struct {
 	Server   string
 	Tools    int // listed so far
-	Bytes    int // of their definitions
-	Withheld int // tools that have changed since they were allowed, and wait to be accepted
+	Bytes    int // of the definitions of these tools
+	Withheld int // tools that are not listed because they have changed since the user accepted them
 }
 
 // Loads returns what each server's tools would cost a host that lists them all. It starts no server.
 func (g *Gateway) Loads() (out []ServerLoad) {
-	for _, u := range g.live.Load().upstreams {
+	for _, u := range g.current.Load().upstreams {
 		l := ServerLoad{Server: u.name}
 		u.mu.Lock()
 		for _, t := range u.clean {
@@ -99,7 +99,7 @@ func (g *Gateway) Loads() (out []ServerLoad) {
 		}
 		u.mu.Unlock()
 		for _, s := range u.client.Skipped() {
-			if strings.Contains(s.Reason, mcpclient.ErrChanged.Error()) {
+			if strings.Contains(s.Reason, mcpclient.ErrChanged.Error()) { // Skipped has no error value
 				l.Withheld++
 			}
 		}

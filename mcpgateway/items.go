@@ -17,25 +17,18 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// Prompts and resources of upstream servers are in groups, according to their names, as tools are. A client
-// sees the items of its groups. A prompt is called SERVER__PROMPT, the URI of a resource is mcp://SERVER/URI.
+// The prompts, resources and resource templates of upstream servers are called items. They are in groups, according to
+// their names, as tools are. A client sees the items of its groups.
 
 const (
-	// maxEntry is the largest entry of a list, and maxURI the largest URI, in bytes.
-	maxEntry = 64 << 10
-	maxURI   = 8 << 10
-
-	// listTimeout is the time limit for the lists of all servers together.
-	listTimeout = 30 * time.Second
-
-	// retryListAfter is how long a list that has failed is not requested again, as in toolkits.
-	retryListAfter = 30 * time.Second
-
-	// uriScheme is the beginning of the gateway's URIs.
-	uriScheme = "mcp://"
+	maxEntry       = 64 << 10         // of a list, in bytes
+	maxURI         = 8 << 10          // in bytes
+	listTimeout    = 30 * time.Second // for the lists of all servers together
+	retryListAfter = 30 * time.Second // how long a list that has failed is not requested again
+	uriScheme      = "mcp://"         // of the gateway's URIs
 )
 
-// uriPrefix is the beginning of the URIs of a server's resources. It is not a prefix of another server's uriPrefix.
+// uriPrefix is the beginning of the URIs of a server's resources. No uriPrefix is a prefix of another.
 func (u *upstream) uriPrefix() string { return uriScheme + strings.TrimSuffix(u.prefix, "__") + "/" }
 
 // items are the prompts and resources of all upstream servers.
@@ -44,7 +37,7 @@ type items struct{ *Gateway }
 // Version implements [mcpupstream.Provider].
 func (o items) Version(kind mcpupstream.Kind, groups []string) string {
 	var b strings.Builder
-	for _, u := range o.live.Load().upstreams {
+	for _, u := range o.current.Load().upstreams {
 		if v := u.version(kind); v > 0 && intersect(o.groupsOfServer(u), groups) {
 			fmt.Fprintf(&b, "%s:%d;", u.prefix, v)
 		}
@@ -72,7 +65,7 @@ func (u *upstream) version(kind mcpupstream.Kind) int64 {
 func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View) []mcpupstream.Item {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	upstreams := o.live.Load().upstreams
+	upstreams := o.current.Load().upstreams
 	lists := make([][]mcpupstream.Item, len(upstreams))
 	var wg sync.WaitGroup
 	for i, u := range upstreams {
@@ -94,7 +87,7 @@ func (o items) itemsOf(ctx context.Context, u *upstream, kind mcpupstream.Kind, 
 	for _, e := range list {
 		groups := o.groupsOf(u, e.name, e.labels)
 		if intersect(groups, v.Groups) && v.Denied(u.ruleName(kind, e)) == nil {
-			out = append(out, mcpupstream.Item{Name: e.outer, Groups: groups, Entry: e.entry})
+			out = append(out, mcpupstream.Item{Name: e.outer, Groups: groups, Entry: e.fields})
 		}
 	}
 	return out
@@ -104,17 +97,18 @@ func (o items) itemsOf(ctx context.Context, u *upstream, kind mcpupstream.Kind, 
 // that only matches a rule for all tools of the server.
 func (u *upstream) ruleName(kind mcpupstream.Kind, e *listEntry) string {
 	if kind == mcpupstream.KindPrompt {
-		return u.prefix + toolName(e.name)
+		return u.prefix + mcpgroups.Legal(e.name)
 	}
 	return u.prefix + "resources/read"
 }
 
 // A listEntry is an entry of a server's list.
 type listEntry struct {
-	name         string // determines its groups
-	inner, outer string // its name or URI on the server and on the gateway
-	labels       []string
-	entry        map[string]json.RawMessage
+	name   string                     // the name in the list, which determines the groups
+	inner  string                     // the name of a prompt, or the URI or URI template, on the server
+	outer  string                     // the same on the gateway
+	labels []string                   // the server's own groups that the entry names
+	fields map[string]json.RawMessage // of the JSON object for clients, with clean texts and the outer name
 }
 
 // list returns a server's list with clean texts. It computes the clean list again only when the server's list
@@ -129,6 +123,7 @@ func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntr
 	return listOf(ctx, u, kind, u.client.Prompts, func(p mcpclient.Prompt) json.RawMessage { return p.Raw })
 }
 
+// listOf is list for the client's method list. raw returns an entry as the server sent it.
 func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list func(context.Context) ([]T, error), raw func(T) json.RawMessage) ([]*listEntry, error) {
 	if err := u.recentFailure(kind); err != nil {
 		return nil, err
@@ -138,7 +133,7 @@ func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
-		if !errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the client has disconnected
+		if !errors.Is(context.Cause(ctx), context.Canceled) { // the client has not disconnected
 			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", withoutStderr(ctx, err))
 			u.recordFailure(kind, err)
 		}
@@ -154,21 +149,18 @@ func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list
 			clean = append(clean, e)
 		}
 	}
-	if u.items == nil {
-		u.items = map[mcpupstream.Kind]itemList{}
-	}
 	u.items[kind] = itemList{listed, clean}
 	return clean, nil
 }
 
-// A failure is the time and error of a failed list, and the server's state at that time.
+// A failure is a failed request for a list.
 type failure struct {
 	at    time.Time
-	state serverState
+	state serverState // at that time
 	err   error
 }
 
-// A serverState is the state of a server. If it has changed, a failed list is requested again.
+// A serverState is the state of a server. When the state has changed, a failed list is requested again at once.
 type serverState struct {
 	state    string
 	restarts int
@@ -182,11 +174,8 @@ func (u *upstream) serverState() serverState {
 // recordFailure records that the server could not list items: of this kind if it answered with an error,
 // otherwise of any kind. The caller holds u.mu.
 func (u *upstream) recordFailure(kind mcpupstream.Kind, err error) {
-	if exceptRefusal(err) != nil {
+	if !isAnswer(err) {
 		kind = ""
-	}
-	if u.failed == nil {
-		u.failed = map[mcpupstream.Kind]failure{}
 	}
 	u.failed[kind] = failure{time.Now(), u.serverState(), err}
 }
@@ -205,20 +194,20 @@ func (u *upstream) recentFailure(kind mcpupstream.Kind) error {
 	return nil
 }
 
-// An itemList is a clean list, and the server's list that it was computed from.
+// An itemList is a clean list, and the server's list from which the clean list was computed.
 type itemList struct {
 	listed any // []mcpclient.Prompt or []mcpclient.Resource
 	clean  []*listEntry
 }
 
-// entry reads an entry of a list. It returns nil if the entry is too long, or if its name is not clean, because
-// a cleaned name could not be mapped back to the server's.
+// entry reads an entry of a list. It returns nil if the entry is too long, or if its name or URI is not clean, because the
+// server does not know the clean form.
 func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry {
-	var e map[string]json.RawMessage
-	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &e) != nil {
+	var fields map[string]json.RawMessage
+	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &fields) != nil {
 		return nil
 	}
-	text := func(key string) (s string) { _ = json.Unmarshal(e[key], &s); return s }
+	text := func(key string) (s string) { _ = json.Unmarshal(fields[key], &s); return s }
 	key, prefix := "name", u.prefix
 	switch kind {
 	case mcpupstream.KindResource:
@@ -226,17 +215,17 @@ func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry 
 	case mcpupstream.KindTemplate:
 		key, prefix = "uriTemplate", u.uriPrefix()
 	}
-	o := &listEntry{name: text("name"), inner: text(key), entry: e}
-	if o.inner == "" || clean(o.inner, maxURI) != o.inner {
+	e := &listEntry{name: text("name"), inner: text(key), fields: fields}
+	if e.inner == "" || clean(e.inner, maxURI) != e.inner {
 		return nil
 	}
-	o.outer = prefix + o.inner
-	e["name"] = jsonString(clean(o.name, maxLine))
-	e[key] = jsonString(o.outer)
+	e.outer = prefix + e.inner
+	fields["name"] = jsonString(clean(e.name, maxLine))
+	fields[key] = jsonString(e.outer) // for a prompt, replaces the name
 	var meta map[string]json.RawMessage
-	_ = json.Unmarshal(e["_meta"], &meta)
-	_ = json.Unmarshal(meta[mcpcontent.GroupsKey], &o.labels)
-	return o
+	_ = json.Unmarshal(fields["_meta"], &meta)
+	_ = json.Unmarshal(meta[mcpcontent.GroupsKey], &e.labels) // most entries have none
+	return e
 }
 
 // jsonString returns the JSON of a text.
@@ -267,7 +256,7 @@ func (o items) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vie
 // resolve returns the server and the entry of a name, and the groups of the entry, if the client may use it.
 func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (u *upstream, e *listEntry, groups []string, err error) {
 	if o.audit != nil && !o.audit.writable() {
-		return nil, nil, nil, &mcpupstream.RequestError{Code: codeInternal, Message: unwritable}
+		return nil, nil, nil, &mcpupstream.RequestError{Code: codeInternal, Message: auditUnwritable}
 	}
 	u, e, err = o.lookUp(ctx, kind, v, name)
 	if err != nil {
@@ -283,16 +272,16 @@ func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream
 	return u, e, groups, nil
 }
 
-// clientError returns the error to send to the client for an error of a server.
+// clientError returns the error to send to the client for an error of a request to a server.
 func clientError(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*mcpclient.CallError](err)
 	if !ok {
 		return withoutStderr(ctx, err)
 	}
-	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // codeNoMethod is sent by a server without resources
+	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // servers without resources answer codeNoMethod
 		return mcpupstream.ErrNotFound
 	}
-	return &mcpupstream.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
+	return &mcpupstream.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxText), Data: ce.Data}
 }
 
 // The JSON-RPC and MCP error codes that the gateway uses.
@@ -303,11 +292,12 @@ const (
 	codeNoResource    = -32002
 )
 
-// lookUp returns the server of a name. It does not contact servers of which the client sees no items.
+// lookUp returns the server and the entry with a name or URI of the gateway. It does not contact servers of which the
+// client sees no items.
 func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, error) {
 	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), v.Groups) }
 	if kind == mcpupstream.KindResource {
-		for _, u := range o.live.Load().upstreams {
+		for _, u := range o.current.Load().upstreams {
 			if inner, ok := strings.CutPrefix(name, u.uriPrefix()); ok && sees(u) {
 				e, err := u.resource(ctx, inner)
 				if e == nil {
@@ -316,9 +306,9 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 				return u, e, err
 			}
 		}
-		return o.lookUpInner(ctx, v, name)
+		return o.lookUpServerURI(ctx, v, name)
 	}
-	for _, u := range o.live.Load().upstreams {
+	for _, u := range o.current.Load().upstreams {
 		prefix := u.prefix
 		if kind == mcpupstream.KindTemplate {
 			prefix = u.uriPrefix()
@@ -337,10 +327,10 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 	return nil, nil, mcpupstream.ErrNotFound
 }
 
-// lookUpInner is lookUp for a server's own URI, which results of tools contain. It succeeds if only one of the
+// lookUpServerURI is lookUp for a server's own URI, which results of tools contain. It succeeds if exactly one of the
 // running servers has such a resource.
-func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) (server *upstream, found *listEntry, err error) {
-	for _, u := range o.live.Load().upstreams {
+func (o items) lookUpServerURI(ctx context.Context, v mcpupstream.View, uri string) (server *upstream, entry *listEntry, err error) {
+	for _, u := range o.current.Load().upstreams {
 		if u.version(mcpupstream.KindResource) == 0 || !intersect(o.groupsOfServer(u), v.Groups) {
 			continue
 		}
@@ -348,29 +338,36 @@ func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) 
 		if err != nil || e == nil || !intersect(o.groupsOf(u, e.name, e.labels), v.Groups) {
 			continue
 		}
-		if found != nil {
+		if entry != nil {
 			return nil, nil, &mcpupstream.RequestError{Code: codeInvalidParams,
 				Message: fmt.Sprintf("several servers have a resource %q; read %q or %q", uri, server.uriPrefix()+uri, u.uriPrefix()+uri)}
 		}
-		server, found = u, e
+		server, entry = u, e
 	}
-	if found == nil {
+	if entry == nil {
 		return nil, nil, mcpupstream.ErrNotFound
 	}
-	return server, found, nil
+	return server, entry, nil
 }
 
-// resource returns the server's entry for the URI, or for the template that seems to match: the URI must begin
-// with the text before its first variable. It returns nil if there is none.
+// resource returns the server's entry for the URI, or else an entry for the template that seems to match: the URI begins
+// with the template's text before its first variable. It returns nil if there is neither, and also if the server answers
+// that it cannot list resources, because they may be readable even then.
 func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error) {
 	list, err := u.list(ctx, mcpupstream.KindResource)
+	if isAnswer(err) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, exceptRefusal(err)
+		return nil, err
 	}
 	if i := slices.IndexFunc(list, func(e *listEntry) bool { return e.inner == uri }); i >= 0 {
 		return list[i], nil
 	}
 	templates, err := u.list(ctx, mcpupstream.KindTemplate)
+	if err != nil && !isAnswer(err) {
+		return nil, err
+	}
 	var best *listEntry
 	longest := 0
 	for _, e := range templates {
@@ -379,16 +376,13 @@ func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error)
 			best, longest = &listEntry{name: e.name, labels: e.labels, inner: uri}, len(head)
 		}
 	}
-	return best, exceptRefusal(err)
+	return best, nil
 }
 
-// exceptRefusal returns nil for an error that the server has answered with, because resources may be readable
-// even if the server cannot list them. It returns other errors unchanged.
-func exceptRefusal(err error) error {
-	if _, refused := errors.AsType[*mcpclient.CallError](err); refused {
-		return nil
-	}
-	return err
+// isAnswer reports whether the server has answered with the error.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*mcpclient.CallError](err)
+	return ok
 }
 
 // get requests a prompt or a resource from the server.
@@ -397,7 +391,7 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)) }()
+	defer func() { done(wasAbandoned(ctx, err)) }()
 	if kind == mcpupstream.KindPrompt {
 		p, err := c.GetPrompt(ctx, name, args)
 		if err != nil {
@@ -412,9 +406,9 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 	return r.Raw, nil
 }
 
-// clientOf returns the server's client, or that of the session or the user if it has a separate one. done ends its use;
-// see begin.
-func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(gaveUp bool), err error) {
+// clientOf returns the client for a call: the client of the session or user of ctx if the server has a connection for each,
+// otherwise the shared client. The caller must call done when the call has ended; abandoned is the result of wasAbandoned.
+func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(abandoned bool), err error) {
 	if u.sessions != nil {
 		c, err = u.sessions.client(ctx)
 		return c, func(bool) {}, err
@@ -423,7 +417,7 @@ func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func
 		c, release, err := u.users.client(ctx)
 		return c, func(bool) { release() }, err
 	}
-	return u.client, u.begin(ctx), nil
+	return u.client, u.beginCall(ctx), nil
 }
 
 // outerURIs replaces the URIs in a result of resources/read by the gateway's URIs.
@@ -431,7 +425,7 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 	var result map[string]json.RawMessage
 	var contents []map[string]json.RawMessage
 	if json.Unmarshal(raw, &result) != nil || json.Unmarshal(result["contents"], &contents) != nil {
-		return raw // mcpserver checks results
+		return raw // mcpserver reports invalid results
 	}
 	for _, c := range contents {
 		var uri string
@@ -439,8 +433,7 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 			c["uri"] = jsonString(prefix + uri)
 		}
 	}
-	// The values are valid JSON, so that encoding cannot fail.
-	result["contents"], _ = json.Marshal(contents)
+	result["contents"], _ = json.Marshal(contents) // decoded JSON can be encoded
 	out, _ := json.Marshal(result)
 	return out
 }
@@ -449,7 +442,3 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 func intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
-
-// toolName replaces characters that a tool name cannot have, for globs and rules, in which "*" does not match a
-// slash.
-func toolName(s string) string { return mcpgroups.Legal(s) }

@@ -26,14 +26,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// Logins configures the logins of users to servers with the grant [UserLogin]. Users show who they are by a login at their
-// issuer, one of Config.OAuth.Issuers. The gateway must be registered there, with the redirect URI /oauth/callback at the host
-// of Config.OAuth.Resource for the first of them, /oauth/callback/issuers/2 for the second, and so on.
+// Logins configures the logins of users to servers with the grant [UserLogin]. Users first show who they are by a login at
+// their issuer, one of Config.OAuth.Issuers. The gateway must be registered at these issuers. The redirect URI, at the host of
+// Config.OAuth.Resource, is /oauth/callback for the first issuer, /oauth/callback/issuers/2 for the second, and so on.
 type Logins struct {
 	Clients map[string]LoginClient // by issuer; users of an issuer without a client cannot log in to servers
 
-	Key string // seals what is stored: at least 32 random bytes, the same for all replicas
-	Dir string // where logins are stored, unless Serve.Replicas.Shared is set
+	Key string // encrypts the stored logins: at least 32 random bytes, the same for all replicas
+	Dir string // the directory where logins are stored; not used with Serve.Replicas
 }
 
 // A LoginClient is the gateway as a client that is registered at an issuer. The secret may be empty.
@@ -64,25 +64,25 @@ type Login struct {
 }
 
 const (
-	minLoginKey  = 32
-	loginKept    = 365 * 24 * time.Hour   // after it was last renewed
-	loginTime    = 10 * time.Minute       // in which a user must have logged in
-	loginWait    = 50 * time.Second       // for which a call waits for the login; many clients give up after a minute
-	lockTime     = 2 * time.Minute        // after which the lock of a dead replica is released
+	minLoginKey  = 32                     // bytes
+	loginTTL     = 365 * 24 * time.Hour   // how long a login is stored after its tokens were last renewed
+	stepTime     = 10 * time.Minute       // how long a user may take for a step in the browser
+	callWait     = 50 * time.Second       // how long a call waits for the login; many clients give up after a minute
+	lockTTL      = 2 * time.Minute        // after this time the lock of a dead replica is released
 	lockInterval = 20 * time.Millisecond  // between attempts to get a lock
-	waitInterval = 500 * time.Millisecond // between looks at a login that a call waits for
-	endInterval  = 5 * time.Second        // at which connections are closed whose login another replica has ended
+	callInterval = 500 * time.Millisecond // a waiting call looks for the login this often
+	endInterval  = 5 * time.Second        // how often the gateway looks for logins that another replica has ended
 )
 
-// logins keeps the logins of users. Values in the stores are sealed, with their key as additional data.
+// logins stores the logins of users. Logins are encrypted, with the key in the store as additional data.
 type logins struct {
-	gateway  *Gateway
-	identify map[string]mcpclient.HTTP // the logins at the gateway's own issuers
-	audience string                    // of Config.OAuth
-	origin   string                    // scheme and host of the gateway's pages
-	seal     cipher.AEAD
-	kept     mcpserver.Shared // logins, and a list of them
-	brief    mcpserver.Shared // locks and spent redirects
+	gateway   *Gateway
+	issuers   map[string]mcpclient.HTTP // how users log in at the gateway's own issuers, by issuer
+	audience  string                    // of Config.OAuth
+	origin    string                    // scheme and host of the gateway's pages
+	seal      cipher.AEAD               // encrypts logins, and the cookies of the pages
+	stored    mcpserver.Shared          // logins, and the list of all logins
+	transient mcpserver.Shared          // locks, and names of cookies that were used; may be lost when the gateway ends
 
 	asking sync.Map // the keys of logins that a user is being asked for
 }
@@ -93,14 +93,14 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &logins{gateway: g, identify: map[string]mcpclient.HTTP{}, audience: cfg.OAuth.Audience}
+	l := &logins{gateway: g, issuers: map[string]mcpclient.HTTP{}, audience: cfg.OAuth.Audience}
 	if l.seal, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return nil, err
 	}
 	if r := cfg.Serve.Replicas; r != nil {
-		l.kept, l.brief = r.Shared, r.Shared
+		l.stored, l.transient = r.Shared, r.Shared
 	} else {
-		l.kept, l.brief = &loginDir{dir: cfg.Logins.Dir}, mcpserver.NewShared()
+		l.stored, l.transient = &loginDir{dir: cfg.Logins.Dir}, mcpserver.NewShared()
 		if err := os.MkdirAll(cfg.Logins.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("logins.dir: %w", err)
 		}
@@ -116,7 +116,7 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 			redirect = fmt.Sprintf("%s%s/issuers/%d", l.origin, callbackPath, i+1)
 		}
 		if client := cfg.Logins.Clients[issuer]; client.ID != "" {
-			l.identify[issuer] = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: redirect,
+			l.issuers[issuer] = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: redirect,
 				Issuer: issuer, ClientID: client.ID, ClientSecret: client.Secret, Scopes: append([]string{}, cfg.OAuth.Scopes...)}}
 		}
 	}
@@ -126,19 +126,20 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 // A loginRecord is a login as stored.
 type loginRecord struct {
 	Login
-	ID    string          // of the login, which renewing its tokens keeps; empty if the user must log in
-	Store json.RawMessage // of mcpclient
+	ID    string          // of the login; does not change when the tokens are renewed; empty if the user must log in
+	Store json.RawMessage // what mcpclient stores
 }
 
-// A userLogin is the login of a user to a server: what [mcpclient.OAuth] stores.
+// A userLogin is the login of a user to a server. It is the Store of an [mcpclient.OAuth].
 type userLogin struct {
 	*logins
-	source    *tokenSource
-	user, key string
-	fresh     bool // the user logs in now
+	source        *tokenSource
+	user          string
+	key           string // in the store
+	newlyLoggedIn bool   // Save must give the login a new ID
 }
 
-// login returns the login of a user to the server. A server at another URL is another server.
+// login returns the login of a user to the server. If the server's URL changes, users must log in again.
 func (s *tokenSource) login(user string) *userLogin {
 	sum := sha256.Sum256([]byte(strings.Join([]string{s.cfg.Server, s.web.URL, user}, "\x00")))
 	return &userLogin{logins: s.logins, source: s, user: user, key: "login/" + hex.EncodeToString(sum[:])}
@@ -146,48 +147,50 @@ func (s *tokenSource) login(user string) *userLogin {
 
 // transport returns how the user reaches the server.
 func (u *userLogin) transport() mcpclient.HTTP {
-	web, cfg, own := u.source.web, u.source.cfg, "/"+url.PathEscape(u.source.cfg.Server)
-	web.OAuth = &mcpclient.OAuth{Store: u, RedirectURL: u.origin + callbackPath + own, Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret}
-	if strings.HasPrefix(u.origin, "https:") {
-		web.OAuth.ClientMetadataURL = u.origin + clientPath + own
+	web, cfg, serverPath := u.source.web, u.source.cfg, "/"+url.PathEscape(u.source.cfg.Server)
+	web.OAuth = &mcpclient.OAuth{Store: u, RedirectURL: u.origin + callbackPath + serverPath, Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret}
+	if strings.HasPrefix(u.origin, "https:") { // which client ID metadata documents require
+		web.OAuth.ClientMetadataURL = u.origin + clientPath + serverPath
 	}
 	return web
 }
 
-// get returns a stored value, and its sealed form.
-func get[T any](ctx context.Context, l *logins, key string) (value T, raw []byte, err error) {
-	if raw, err = l.kept.Get(ctx, key); err != nil || raw == nil {
+// loadSealed returns a stored value, and its encrypted form. The value is zero if there is none, or if it was encrypted with
+// an earlier Logins.Key: then users must log in again.
+func loadSealed[T any](ctx context.Context, l *logins, key string) (value T, sealed []byte, err error) {
+	if sealed, err = l.stored.Get(ctx, key); err != nil || sealed == nil {
 		return value, nil, err
 	}
-	if data, err := l.seal.Open(nil, nil, raw, []byte(key)); err == nil { // otherwise it was sealed with an older key: users log in again
-		_ = json.Unmarshal(data, &value)
+	if data, err := l.seal.Open(nil, nil, sealed, []byte(key)); err == nil {
+		_ = json.Unmarshal(data, &value) // this program has encoded it
 	}
-	return value, raw, nil
+	return value, sealed, nil
 }
 
-// change replaces a stored value by what do returns for the current one; nil removes the value.
-func change[T any](ctx context.Context, l *logins, key string, do func(now T) any) error {
+// updateSealed replaces a stored value by the result of update for the current value. A nil result removes the value. It
+// calls update again if another replica has changed the value meanwhile.
+func updateSealed[T any](ctx context.Context, l *logins, key string, update func(current T) any) error {
 	for {
-		now, raw, err := get[T](ctx, l, key)
+		current, oldSealed, err := loadSealed[T](ctx, l, key)
 		if err != nil {
 			return err
 		}
 		var sealed []byte
-		if next := do(now); next != nil {
+		if next := update(current); next != nil {
 			data, err := json.Marshal(next)
 			if err != nil {
 				return err
 			}
 			sealed = l.seal.Seal(nil, nil, data, []byte(key))
 		}
-		if ok, err := l.kept.Swap(ctx, key, raw, sealed, loginKept); ok || err != nil {
+		if swapped, err := l.stored.Swap(ctx, key, oldSealed, sealed, loginTTL); swapped || err != nil {
 			return err
 		}
 	}
 }
 
 func (u *userLogin) load(ctx context.Context) (loginRecord, error) {
-	r, _, err := get[loginRecord](ctx, u.logins, u.key)
+	r, _, err := loadSealed[loginRecord](ctx, u.logins, u.key)
 	return r, err
 }
 
@@ -201,12 +204,12 @@ func (u *userLogin) Load(ctx context.Context) ([]byte, error) {
 func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error {
 	var r loginRecord
 	lastID := ""
-	err := change(ctx, u.logins, u.key, func(now loginRecord) any {
-		r, lastID = now, now.ID
+	err := updateSealed(ctx, u.logins, u.key, func(current loginRecord) any {
+		r, lastID = current, current.ID
 		r.Server, r.User, r.Store = u.source.cfg.Server, u.user, login
 		if !loggedIn {
 			r.ID = ""
-		} else if r.ID == "" || u.fresh {
+		} else if r.ID == "" || u.newlyLoggedIn {
 			r.ID, r.Since = rand.Text(), time.Now()
 		}
 		return r
@@ -222,7 +225,7 @@ const loginList = "logins"
 
 // updateList adds a login to the list, or removes it.
 func (l *logins) updateList(ctx context.Context, login Login, add bool) error {
-	return change(ctx, l, loginList, func(all []Login) any {
+	return updateSealed(ctx, l, loginList, func(all []Login) any {
 		all = slices.DeleteFunc(all, func(o Login) bool { return o.Server == login.Server && o.User == login.User })
 		if add {
 			all = append(all, login)
@@ -235,12 +238,12 @@ func (l *logins) updateList(ctx context.Context, login Login, add bool) error {
 func (u *userLogin) Lock(ctx context.Context) (unlock func(), err error) {
 	key, mine := "login-lock/"+u.key, []byte(rand.Text())
 	for {
-		ok, err := u.brief.Swap(ctx, key, nil, mine, lockTime)
+		locked, err := u.transient.Swap(ctx, key, nil, mine, lockTTL)
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			return func() { _, _ = u.brief.Swap(context.WithoutCancel(ctx), key, mine, nil, 0) }, nil
+		if locked { // if unlock fails, the lock ends after lockTTL
+			return func() { _, _ = u.transient.Swap(context.WithoutCancel(ctx), key, mine, nil, 0) }, nil
 		}
 		select {
 		case <-time.After(lockInterval):
@@ -257,13 +260,13 @@ func (u *userLogin) remove(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	err = errors.Join(change(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.updateList(ctx, Login{Server: u.source.cfg.Server, User: u.user}, false))
+	err = errors.Join(updateSealed(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.updateList(ctx, Login{Server: u.source.cfg.Server, User: u.user}, false))
 	u.closeEnded(context.WithoutCancel(ctx))
 	return err
 }
 
-// watch closes the connections whose login another replica has ended.
-func (l *logins) watch() {
+// closeEndedPeriodically closes the connections whose login another replica has ended, until the gateway is closed.
+func (l *logins) closeEndedPeriodically() {
 	tick := time.NewTicker(endInterval)
 	defer tick.Stop()
 	for {
@@ -282,20 +285,23 @@ func (l *logins) closeEnded(ctx context.Context) {
 	}
 }
 
+// usersLogIn reports whether the server has the grant [UserLogin].
+func (u *upstream) usersLogIn() bool { return u.users != nil && u.users.tokens.logins != nil }
+
 // servers returns the connections to the servers that users log in to. l may be nil.
 func (l *logins) servers() (all []*userClients) {
 	if l == nil {
 		return nil
 	}
-	for _, up := range l.gateway.live.Load().upstreams {
-		if up.users != nil && up.users.tokens.logins != nil {
-			all = append(all, up.users)
+	for _, u := range l.gateway.current.Load().upstreams {
+		if u.usersLogIn() {
+			all = append(all, u.users)
 		}
 	}
 	return all
 }
 
-// find returns the login of a user to the server with that name. l may be nil.
+// find returns the login of a user to the server with the name server. l may be nil.
 func (l *logins) find(server, user string) (*userLogin, error) {
 	for _, users := range l.servers() {
 		if users.cfg.Name == server {
@@ -305,7 +311,7 @@ func (l *logins) find(server, user string) (*userLogin, error) {
 	return nil, fmt.Errorf("there is no server %q with the grant %q", server, UserLogin)
 }
 
-// ensure returns the ID of the login. If there is none, the user is asked to log in.
+// ensure returns the ID of the login. If the user must log in, it asks the user, and waits for the login for callWait.
 func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 	server := u.source.cfg.Server
 	r, err := u.load(ctx)
@@ -316,35 +322,34 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 		return r.ID, nil
 	}
 	issuer, _, _ := strings.Cut(u.user, " ")
-	if _, ok := u.identify[issuer]; !ok {
+	if _, ok := u.issuers[issuer]; !ok {
 		return "", fmt.Errorf("MCP server %q: users of %s cannot log in to it, because logins.clients has no client for that issuer", server, issuer)
 	}
-	page := u.page(server)
-	failed := func(why string) error {
+	page := u.startURL(server)
+	notLoggedIn := func(why string) error {
 		return fmt.Errorf("MCP server %q: %s. The user can log in at %s; call again after that", server, why, page)
 	}
 	h := host.From(ctx)
 	if h == nil {
-		return "", failed("the user must log in to it first")
+		return "", notLoggedIn("the user must log in to it first")
 	}
 	if _, asking := u.asking.LoadOrStore(u.key, true); asking {
-		return "", failed("the user must log in to it first, and is being asked to")
+		return "", notLoggedIn("the user must log in to it first, and is being asked to")
 	}
 	defer u.asking.Delete(u.key)
 	answer, err := h.Elicit(ctx, host.Elicitation{Message: fmt.Sprintf("Log in to %q, first at %s: its tools work with your own account there.", server, issuer), URL: page, ID: rand.Text()})
 	switch {
 	case err != nil || answer.Action == host.ActionCancel:
-		return "", failed("the user must log in to it first, and was not or could not be asked to")
+		return "", notLoggedIn("the user must log in to it first, and was not or could not be asked to")
 	case answer.Action == host.ActionDecline:
 		return "", fmt.Errorf("MCP server %q: the user declined to log in to it. Continue without it", server)
 	}
-	wait := time.NewTimer(loginWait)
-	defer wait.Stop()
+	timeout := time.After(callWait)
 	for {
 		select {
-		case <-time.After(waitInterval):
-		case <-wait.C:
-			return "", failed("the user has not finished the login yet")
+		case <-time.After(callInterval):
+		case <-timeout:
+			return "", notLoggedIn("the user has not finished the login yet")
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
@@ -357,13 +362,13 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 // Logins returns the logins of users to servers, in the order in which they were made.
 func (g *Gateway) Logins(ctx context.Context) (all []Login, err error) {
 	if g.logins != nil {
-		all, _, err = get[[]Login](ctx, g.logins, loginList)
+		all, _, err = loadSealed[[]Login](ctx, g.logins, loginList)
 	}
 	return all, err
 }
 
-// Logout forgets the login of a user to a server. It does not notify the authorization server. Calls in flight fail, those on
-// other replicas within some seconds.
+// Logout forgets the login of a user to a server. It does not notify the authorization server. Calls of the user to the server
+// that are in flight fail; calls on other replicas fail within some seconds.
 func (g *Gateway) Logout(ctx context.Context, server, user string) error {
 	login, err := g.logins.find(server, user)
 	if err != nil {
@@ -372,7 +377,8 @@ func (g *Gateway) Logout(ctx context.Context, server, user string) error {
 	return login.remove(ctx)
 }
 
-// A loginDir keeps values in files that only the gateway's user can read, for one gateway. They do not expire.
+// A loginDir is the [mcpserver.Shared] of one gateway. It stores each value in a file that only the operating system's user
+// can read. Values do not expire.
 type loginDir struct {
 	dir string
 	mu  sync.Mutex
@@ -396,13 +402,13 @@ func (d *loginDir) Get(_ context.Context, key string) ([]byte, error) {
 func (d *loginDir) Swap(ctx context.Context, key string, old, new []byte, _ time.Duration) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, err := d.Get(ctx, key)
-	if err != nil || (now == nil) != (old == nil) || !bytes.Equal(now, old) {
+	current, err := d.Get(ctx, key)
+	if err != nil || (current == nil) != (old == nil) || !bytes.Equal(current, old) {
 		return false, err
 	}
 	if file := d.file(key); new != nil {
 		err = errors.Join(os.WriteFile(file+".new", new, 0o600), os.Rename(file+".new", file))
-	} else if now != nil {
+	} else if current != nil {
 		err = os.Remove(file)
 	}
 	return err == nil, err

@@ -17,78 +17,78 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 // maxLog is the largest log message, in bytes.
 const maxLog = 16 << 10
 
-// An audience is the sessions that use a server, and get the log messages of the level that they want. One
-// process serves all sessions and does not say which call a message is about. With several credentials a
-// message is therefore only passed on if it can only be about one of them.
+// An audience passes the log messages of a server on to the sessions that use the server. One process serves all
+// sessions and does not say which call a message is about. If sessions of several credentials use the server, a message
+// is only passed on if only calls of one credential can have caused it, to the sessions of that credential.
 type audience struct {
 	client  logSource
 	levelMu sync.Mutex // held while the level is computed and set
 
 	mu       sync.Mutex
 	sessions map[*mcpserver.Logger]bool
-	busy     map[string]int // calls in flight, by credential
-	level    string         // the level that was set last
+	busy     map[string]int // number of calls in flight, by credential
+	level    string         // the level that was set last; empty for no messages
 
 	abandoned map[string]bool // credentials with an abandoned call that the server may still run
-	restarts  int             // of the server, when abandoned was last reset
+	restarts  int             // of the server, when abandoned was last cleared
 }
 
-// A logSource is the client of a server that logs.
+// A logSource is an *mcpclient.Client, except in tests.
 type logSource interface {
 	Name() string
 	Status() mcpclient.Status
 	SetLogLevel(level string)
 }
 
-// begin records that the session of ctx uses the server, until the session ends, and that it has a call in
-// flight, until done is called. gaveUp says that the call was abandoned.
-func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
-	l := mcpserver.LoggerFrom(ctx)
-	if l == nil {
+// beginCall records that the session of ctx uses the server, until the session ends, and that the session has a call in
+// flight, until done is called.
+func (a *audience) beginCall(ctx context.Context) (done func(abandoned bool)) {
+	session := mcpserver.LoggerFrom(ctx)
+	if session == nil {
 		return func(bool) {}
 	}
-	cred, restarts := l.Credential(), a.client.Status().Restarts
+	credential, restarts := session.Credential(), a.client.Status().Restarts
 	a.mu.Lock()
 	if a.restarts != restarts {
 		a.restarts = restarts
 		clear(a.abandoned)
 	}
-	known := a.sessions[l]
-	a.sessions[l] = true
-	a.busy[cred]++
+	known := a.sessions[session]
+	a.sessions[session] = true
+	a.busy[credential]++
 	a.mu.Unlock()
 	if !known {
-		l.OnLevel(a.updateLevel)
+		session.OnLevel(a.updateLevel)
 		go func() {
 			<-mcpserver.SessionDone(ctx)
 			a.mu.Lock()
-			delete(a.sessions, l)
+			delete(a.sessions, session)
 			a.mu.Unlock()
 			a.updateLevel()
 		}()
 		a.updateLevel()
 	}
-	return func(gaveUp bool) {
+	return func(abandoned bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if gaveUp {
-			a.abandoned[cred] = true
+		if abandoned {
+			a.abandoned[credential] = true
 		}
-		if a.busy[cred]--; a.busy[cred] == 0 {
-			delete(a.busy, cred)
+		if a.busy[credential]--; a.busy[credential] == 0 {
+			delete(a.busy, credential)
 		}
 	}
 }
 
-// updateLevel sets the server's level to the lowest level that a session wants.
+// updateLevel sets the server's level to the least severe level that a session wants.
 func (a *audience) updateLevel() {
 	a.levelMu.Lock()
 	defer a.levelMu.Unlock()
 	a.mu.Lock()
 	lowest := len(logLevels)
-	for l := range a.sessions {
-		if at := slices.Index(logLevels, l.Level()); at >= 0 {
-			lowest = min(lowest, at)
+	for session := range a.sessions {
+		if i := slices.Index(logLevels, session.Level()); i >= 0 { // the session wants messages
+			lowest = min(lowest, i)
 		}
 	}
 	level := ""
@@ -103,32 +103,33 @@ func (a *audience) updateLevel() {
 	}
 }
 
-// onLogMessage passes on a message of the server to the sessions that it may be about.
+// onLogMessage passes a message of the server on to the sessions of a credential if only its calls can have caused the
+// message.
 func (a *audience) onLogMessage(m mcpclient.LogMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	creds, calling := map[string]bool{}, maps.Clone(a.abandoned)
-	for l := range a.sessions {
-		creds[l.Credential()] = true
+	using, calling := map[string]bool{}, maps.Clone(a.abandoned) // credentials
+	for session := range a.sessions {
+		using[session.Credential()] = true
 	}
-	for cred := range a.busy {
-		calling[cred] = true
+	for credential := range a.busy {
+		calling[credential] = true
 	}
-	for l := range a.sessions {
-		// With one credential, or only one that may have a call running, the message is not about another.
-		if len(creds) == 1 && len(a.abandoned) == 0 || len(calling) == 1 && calling[l.Credential()] {
-			sendLog(l, a.client.Name(), m)
+	for session := range a.sessions {
+		// All sessions have this credential, and no session that has ended left a call; or all calls in flight have it.
+		if len(using) == 1 && len(a.abandoned) == 0 || len(calling) == 1 && calling[session.Credential()] {
+			sendLog(session, a.client.Name(), m)
 		}
 	}
 }
 
 // sendLog sends a message to a session, with clean texts.
-func sendLog(l *mcpserver.Logger, server string, m mcpclient.LogMessage) {
+func sendLog(session *mcpserver.Logger, server string, m mcpclient.LogMessage) {
 	name := server
 	if m.Logger != "" {
 		name += "/" + m.Logger
 	}
-	l.Log(m.Level, clean(name, maxLine), cleanLog(m.Data))
+	session.Log(m.Level, clean(name, maxLine), cleanLog(m.Data))
 }
 
 // cleanLog returns the data of a log message with clean text, cut to maxLog bytes.

@@ -14,18 +14,18 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// A Revision identifies the configuration that a gateway serves: /readyz shows it, and groups/list in the member
-// kitbag/revision of its _meta.
+// A Revision identifies the configuration that a gateway serves. It is in the answer of /readyz, and in the result of
+// groups/list as the member kitbag/revision of _meta.
 type Revision struct {
-	Number int       `json:"number"` // 1, and 1 more with each reload
-	Digest string    `json:"digest"` // of the servers, groups and permissions, without the content of secrets
+	Number int       `json:"number"` // begins with 1; each reload adds 1
+	Digest string    `json:"digest"` // of the servers, groups and permissions, without environment variables and headers
 	Since  time.Time `json:"since"`
 }
 
 func (r Revision) String() string { return fmt.Sprintf("%d-%s", r.Number, r.Digest) }
 
-// revisionOf returns the revision of a configuration. Environment variables and headers are left out, because a
-// digest that everyone can read must not help to guess a secret.
+// revisionOf returns a new revision of a configuration. The digest leaves out environment variables and headers of servers:
+// everyone can read the digest, which must not help to guess a secret.
 func revisionOf(number int, cfg Config) Revision {
 	type server struct {
 		Name   string
@@ -42,28 +42,26 @@ func revisionOf(number int, cfg Config) Revision {
 		}
 		servers = append(servers, server{s.Name, target})
 	}
-	data, err := json.Marshal([]any{servers, cfg.Groups, cfg.Labels, cfg.PerSession, cfg.Initial, cfg.Serve.Policy})
-	if err != nil { // a policy with a function has no digest
-		data = nil
-	}
+	// Marshal fails for a policy with a function; the digest is then the digest of nothing.
+	data, _ := json.Marshal([]any{servers, cfg.Groups, cfg.Labels, cfg.PerSession, cfg.Initial, cfg.Serve.Policy})
 	sum := sha256.Sum256(data)
 	return Revision{number, hex.EncodeToString(sum[:4]), time.Now()}
 }
 
 // Revision returns the revision of the configuration that is served.
-func (g *Gateway) Revision() Revision { return g.live.Load().revision }
+func (g *Gateway) Revision() Revision { return g.current.Load().revision }
 
-// Reload replaces Servers, Groups, Labels, PerSession, Initial and Serve.Policy, while sessions work: they keep
-// the open groups that still exist. A server whose entry has not changed keeps running; calls of others are cancelled. If
-// there is an error, or if another field has changed, nothing changes.
+// Reload replaces Servers, Groups, Labels, PerSession, Initial and Serve.Policy, while sessions continue: their open groups
+// stay open if they still exist. A server whose entry has not changed keeps running; calls of servers that were changed or
+// removed are cancelled. If Reload returns an error, as it does if another field has changed, nothing changes.
 func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	old := g.live.Load()
+	g.replacing.Lock()
+	defer g.replacing.Unlock()
+	old := g.current.Load()
 	if err := errors.Join(checkReloadable(old.cfg, cfg), cfg.check()); err != nil {
 		return fmt.Errorf("mcpgateway: reload: %w", err)
 	}
-	next := &live{cfg: cfg, revision: revisionOf(old.revision.Number+1, cfg)}
+	next := &generation{cfg: cfg, revision: revisionOf(old.revision.Number+1, cfg)}
 	var added []*upstream
 	defer func() {
 		if err != nil {
@@ -83,9 +81,9 @@ func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
 		next.upstreams, added = append(next.upstreams, u), append(added, u)
 		g.watch(u)
 	}
-	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)
+	labelsCtx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
-	next.refreshLabels(bounded)
+	next.refreshLabels(labelsCtx)
 	if err := g.Server.Reload(cfg.Serve.Policy, next.revision.String()); err != nil {
 		return err
 	}
@@ -95,9 +93,9 @@ func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
 	for i := range next.upstreams {
 		next.upstreams[i].pinListed.Store(&next.cfg.Servers[i].Options.PinListed)
 	}
-	g.live.Store(next)
+	g.current.Store(next)
 	removed := slices.DeleteFunc(slices.Clone(old.upstreams), func(u *upstream) bool { return slices.Contains(next.upstreams, u) })
-	g.work.Go(func() { _ = closeAll(removed) })
+	g.background.Go(func() { _ = closeAll(removed) })
 	g.itemsChanged()
 	return nil
 }
@@ -105,9 +103,9 @@ func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
 // checkReloadable returns an error that names the changed settings that need a restart.
 func checkReloadable(old, now Config) error {
 	var errs []error
-	for _, f := range []struct {
-		name string
-		a, b any
+	for _, setting := range []struct {
+		name     string
+		old, now any
 	}{
 		{"style", old.Style, now.Style},
 		{"search", old.Search, now.Search},
@@ -123,8 +121,8 @@ func checkReloadable(old, now Config) error {
 		{"origins", old.Serve.Origins, now.Serve.Origins},
 		{"replicas", []string{old.ReplicaStore, replicaURL(old)}, []string{now.ReplicaStore, replicaURL(now)}},
 	} {
-		if !reflect.DeepEqual(f.a, f.b) {
-			errs = append(errs, fmt.Errorf("%s: a reload cannot change it; restart the gateway", f.name))
+		if !reflect.DeepEqual(setting.old, setting.now) {
+			errs = append(errs, fmt.Errorf("%s: a reload cannot change it; restart the gateway", setting.name))
 		}
 	}
 	return errors.Join(errs...)
@@ -137,17 +135,14 @@ func replicaURL(cfg Config) string {
 	return cfg.Serve.Replicas.URL
 }
 
-// sameServer reports whether a server can keep running. Functions are ignored: they cannot be compared, and come from the
-// program, not from the file.
-func sameServer(old, now *Config, a, b mcpclient.Server) bool {
-	for _, lists := range [][2][]string{{old.Labels, now.Labels}, {old.PerSession, now.PerSession}} {
-		if slices.Contains(lists[0], a.Name) != slices.Contains(lists[1], b.Name) {
-			return false
-		}
-	}
-	for _, s := range []*mcpclient.Server{&a, &b} {
+// sameServer reports whether a server can keep running because its entry and its place in Labels and PerSession are the
+// same. Functions are ignored: they cannot be compared, and come from the program, not from the file.
+func sameServer(oldCfg, newCfg *Config, old, now mcpclient.Server) bool {
+	for _, s := range []*mcpclient.Server{&old, &now} {
 		o := &s.Options
 		o.Elicitation, o.Sampling, o.Log, o.PinListed = nil, nil, nil, nil
 	}
-	return reflect.DeepEqual(a, b)
+	return reflect.DeepEqual(old, now) &&
+		slices.Contains(oldCfg.Labels, old.Name) == slices.Contains(newCfg.Labels, now.Name) &&
+		slices.Contains(oldCfg.PerSession, old.Name) == slices.Contains(newCfg.PerSession, now.Name)
 }

@@ -52,10 +52,7 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 	if a.claimProcess(ctx) {
 		return nil, fmt.Errorf("MCP server %q: the session's process of this server has ended with the replica of the gateway that ran it, and its state is lost; this call was not made: call again to start a new process", cfg.Name)
 	}
-	cred := ""
-	if l != nil {
-		cred = l.Credential()
-	}
+	cred := credentialOf(ctx)
 	if len(a.clients) >= maxSessionClients || a.byCredential[cred] >= a.share {
 		return nil, fmt.Errorf("MCP server %q: too many sessions have a process of this server (%d, of which %d with this credential); try again later", a.cfg.Name, len(a.clients), a.byCredential[cred])
 	}

@@ -85,7 +85,7 @@ func TestLoginStepExpires(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &logins{origin: "https://mcp.example.com", brief: mcpserver.NewShared()}
+		l := &logins{origin: "https://mcp.example.com", transient: mcpserver.NewShared()}
 		if l.seal, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 			t.Fatal(err)
 		}
@@ -96,12 +96,12 @@ func TestLoginStepExpires(t *testing.T) {
 			}
 			c := w.Result().Cookies()[0]
 			r.AddCookie(c)
-			time.Sleep(loginTime + time.Second)
+			time.Sleep(stepTime + time.Second)
 			return c, l.callback(httptest.NewRecorder(), r)
 		}
 		c, err := back()
 		if !errors.Is(err, errNotBegun) {
-			t.Errorf("after %v: %v", loginTime, err)
+			t.Errorf("after %v: %v", stepTime, err)
 		}
 		if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || !strings.HasPrefix(c.Name, "__Host-") || c.Path != "/" {
 			t.Errorf("the cookie: %+v", c)

@@ -42,7 +42,7 @@ func TestTuneInOrder(t *testing.T) {
 	defer up.Close()
 	client := &slowly{Client: up, begun: make(chan struct{}), goOn: make(chan struct{}), levels: make(chan string, 2)}
 	a := &audience{client: client, sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}
-	use := tool.Must(tool.New("use", "Uses the server.", func(ctx context.Context, _ struct{}) (string, error) { a.begin(ctx)(false); return "", nil }))
+	use := tool.Must(tool.New("use", "Uses the server.", func(ctx context.Context, _ struct{}) (string, error) { a.beginCall(ctx)(false); return "", nil }))
 	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(use), Name: "n", Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,9 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 	}
 	u := &upstream{names: names{cfg.Name, mcpgroups.GroupName(cfg.Name), cfg.Options.Prefix, labeled}, cache: mcpgroups.OpenCache(cacheDir, cfg),
 		onListed: listed, onItems: itemsKnown, limit: cfg.Options.Limits.Result,
-		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
+		questions: questionCount{unanswered: map[string]int{}},
+		known:     known{items: map[mcpupstream.Kind]itemList{}, failed: map[mcpupstream.Kind]failure{}},
+		audience:  &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	elicit, sample := u.elicit, u.sample
 	perUser := tokens != nil && tokens.cfg.perUser()
 	if perSession || perUser || cfg.Options.Stateless {
@@ -125,7 +127,7 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 		names := []string{}
 		u.raw, u.clean = raw, make([]tool.Tool, len(raw))
 		for i, t := range raw {
-			u.clean[i] = &proxied{t, cleanInfo(t.Info()), u}
+			u.clean[i] = &proxiedTool{t, cleanInfo(t.Info()), u}
 			names = append(names, t.Info().Name)
 		}
 		u.cache.Store(nil, names)
