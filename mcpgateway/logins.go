@@ -407,7 +407,9 @@ func (d *loginDir) Swap(ctx context.Context, key string, old, new []byte, _ time
 		return false, err
 	}
 	if file := d.file(key); new != nil {
-		err = errors.Join(os.WriteFile(file+".new", new, 0o600), os.Rename(file+".new", file))
+		if err = os.WriteFile(file+".new", new, 0o600); err == nil {
+			err = os.Rename(file+".new", file)
+		}
 	} else if current != nil {
 		err = os.Remove(file)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,4 +108,24 @@ func TestLoginStepExpires(t *testing.T) {
 			t.Errorf("the cookie: %+v", c)
 		}
 	})
+}
+
+// TestLoginDirKeepsOldValue checks that a value that cannot be written, because the disk is full, does not replace the old one.
+func TestLoginDirKeepsOldValue(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("needs /dev/full: ", err)
+	}
+	d := &loginDir{dir: t.TempDir()}
+	if _, err := d.Swap(t.Context(), "key", nil, []byte("old"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", d.file("key")+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if swapped, err := d.Swap(t.Context(), "key", []byte("old"), []byte("new"), 0); swapped || err == nil {
+		t.Errorf("swapped = %v, error %v", swapped, err)
+	}
+	if info, err := os.Lstat(d.file("key")); err != nil || info.Size() != 3 || !info.Mode().IsRegular() {
+		t.Errorf("the old value is replaced: %v, %v", info, err)
+	}
 }
