@@ -101,9 +101,9 @@ func unjoin(err error) []error {
 	return nil
 }
 
-// An access is what a credential or an entry of oauth.grants allows.
+// An access is what a credential, or a grant of OAuth, allows.
 type access struct {
-	key     string // of the credential or entry in the file
+	key     string // of the credential or grant in the file
 	ceiling toolkit.Ceiling
 	policy  *permission.Policy
 }
@@ -176,7 +176,7 @@ func (k *checker) group(g Group, duplicate bool) {
 	case strings.TrimSpace(g.Description) == "":
 		k.fail(where, "description is missing; the model needs it to choose groups")
 	}
-	servers, example := k.cfg.serverGroups(), append(k.cfg.prefixes(), "server__")[0]
+	servers, example := k.cfg.serverGroups(), append(k.cfg.prefixes(), "server__")[0] // server__ if there are no servers
 	k.require(len(g.Tools) > 0 || slices.Contains(servers, g.Name), where,
 		`tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), example)
 	for i, glob := range g.Tools {

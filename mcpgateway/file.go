@@ -168,9 +168,12 @@ func (ms members) get(key string) json.RawMessage {
 	return nil
 }
 
-// object reads an object that may only have the known members, or any members if known is empty. It reports
-// whether data is an object.
+// object reads an object that may only have the known members, or any members if known is empty. ok is false if data is
+// not an object, which is a mistake, or if data is nil, because the object is missing.
 func (r *reader) object(key string, data json.RawMessage, known ...string) (ms members, ok bool) {
+	if data == nil {
+		return nil, false
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	bad := func(err error) (members, bool) {
 		r.fail(key, "must be a JSON object: %w", err)
@@ -217,7 +220,7 @@ type field struct {
 	want string // what the value must be, for errors
 }
 
-// fields reads an object that may only have the members in fields. It reports whether data is an object.
+// fields is object for the members in fields, whose values it decodes.
 func (r *reader) fields(key string, data json.RawMessage, fields ...field) (members, bool) {
 	var known []string
 	for _, f := range fields {
@@ -259,15 +262,11 @@ func (r *reader) servers(top members) {
 		return
 	}
 	r.object("mcpServers", top.get("mcpServers")) // finds duplicate names, which mcpclient.Load does not
-	var err error
-	r.cfg.Servers, err = mcpclient.Load(r.file)
-	r.errs = append(r.errs, unjoin(err)...)
+	servers, err := mcpclient.Load(r.file)
+	r.cfg.Servers, r.errs = servers, append(r.errs, unjoin(err)...)
 }
 
 func (r *reader) groups(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	groups, _ := r.object("groups", data)
 	for _, m := range groups {
 		key := join("groups", m.key)
@@ -278,24 +277,18 @@ func (r *reader) groups(data json.RawMessage) {
 	}
 }
 
-// policy reads permissions, which have the form of settings files and trustReadOnly. It returns nil if data is nil.
+// policy reads permissions, which have the form of settings files and trustReadOnly. It returns nil if there are none.
 func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
-	if data == nil {
-		return nil
-	}
 	ms, ok := r.object(key, data)
 	if !ok {
 		return nil
 	}
-	trust := false
-	rest := map[string]json.RawMessage{}
+	trust, rest := false, map[string]json.RawMessage{}
 	for _, m := range ms {
-		if m.key == "trustReadOnly" {
-			r.decode(join(key, m.key), m.value, &trust, "true or false")
-			continue
-		}
 		rest[m.key] = m.value
 	}
+	r.decode(join(key, "trustReadOnly"), rest["trustReadOnly"], &trust, "true or false")
+	delete(rest, "trustReadOnly")
 	// Decoded JSON can be encoded.
 	settings, _ := json.Marshal(map[string]any{"permissions": rest})
 	where := r.file // for errors; ParseSettings adds "permissions"

@@ -10,9 +10,6 @@ import (
 
 // oauth reads Config.OAuth. [oauth.Config.Check] checks the values.
 func (r *reader) oauth(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	c := &oauth.Config{}
 	var grants []json.RawMessage
 	ms, ok := r.fields("oauth", data, field{"resource", &c.Resource, "a URL"}, field{"issuers", &c.Issuers, "a list of URLs"},
@@ -57,9 +54,6 @@ func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 
 // upstreamTokens reads Config.UpstreamTokens.
 func (r *reader) upstreamTokens(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	servers, _ := r.object("upstreamTokens", data)
 	for _, m := range servers {
 		key := join("upstreamTokens", m.key)
@@ -79,27 +73,22 @@ func (r *reader) upstreamTokens(data json.RawMessage) {
 
 // logins reads Config.Logins.
 func (r *reader) logins(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	c := &Logins{Clients: map[string]LoginClient{}}
 	var keyEnv, dir string
 	ms, ok := r.fields("logins", data, field{name: "clients"}, field{"keyEnv", &keyEnv, "the name of a variable"}, field{"dir", &dir, "the name of a directory"})
 	if !ok {
 		return
 	}
-	if ms.get("clients") != nil {
-		clients, _ := r.object("logins.clients", ms.get("clients"))
-		for _, m := range clients {
-			var client LoginClient
-			var secretEnv string
-			key := join("logins.clients", m.key)
-			r.fields(key, m.value, field{"clientID", &client.ID, "a string"}, field{"secretEnv", &secretEnv, "the name of a variable"})
-			if secretEnv != "" {
-				client.Secret = r.variable(join(key, "secretEnv"), secretEnv, "the secret of the gateway's client")
-			}
-			c.Clients[m.key] = client
+	clients, _ := r.object("logins.clients", ms.get("clients"))
+	for _, m := range clients {
+		var client LoginClient
+		var secretEnv string
+		key := join("logins.clients", m.key)
+		r.fields(key, m.value, field{"clientID", &client.ID, "a string"}, field{"secretEnv", &secretEnv, "the name of a variable"})
+		if secretEnv != "" {
+			client.Secret = r.variable(join(key, "secretEnv"), secretEnv, "the secret of the gateway's client")
 		}
+		c.Clients[m.key] = client
 	}
 	c.Key = r.variable("logins.keyEnv", keyEnv, "a random key: kitbag mcp key makes one")
 	if dir != "" {

@@ -11,9 +11,6 @@ import (
 )
 
 func (r *reader) audit(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	var file string
 	errsBefore := len(r.errs)
 	ms, ok := r.fields("audit", data, field{"file", &file, "the name of a file"}, field{name: "database"}, field{"arguments", &r.cfg.AuditArguments, "true or false"})
@@ -30,9 +27,6 @@ func (r *reader) audit(data json.RawMessage) {
 }
 
 func (r *reader) replicas(data json.RawMessage) {
-	if data == nil {
-		return
-	}
 	ms, ok := r.object("replicas", data, "store", "url")
 	if !ok {
 		return

@@ -99,11 +99,11 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 		}
 		// The middleware of the audit log is outermost, so that no call runs without a record.
 		serve.Middleware = append([]tool.Middleware{g.audit.middleware}, serve.Middleware...)
-		next := serve.Audit
+		configured := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
 			g.audit.append(r)
-			if next != nil {
-				next(r)
+			if configured != nil {
+				configured(r)
 			}
 		}
 	}
@@ -194,17 +194,17 @@ func closeAll(upstreams []*upstream) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(upstreams))
 	for i, u := range upstreams {
-		wg.Go(func() { errs[i] = u.client.Close() })
+		wg.Go(func() {
+			errs[i] = u.client.Close()
+			if u.sessions != nil {
+				u.sessions.close()
+			}
+			if u.users != nil {
+				u.users.close()
+			}
+		})
 	}
 	wg.Wait()
-	for _, u := range upstreams {
-		if u.sessions != nil {
-			u.sessions.close()
-		}
-		if u.users != nil {
-			u.users.close()
-		}
-	}
 	return errors.Join(errs...)
 }
 

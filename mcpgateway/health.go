@@ -70,7 +70,7 @@ func (g *Gateway) ServerOf(tool string) string {
 // tools that were known at the time.
 func (g *Gateway) Saved() int64 { return g.saved.Load() }
 
-// addSaved adds what a list of tools has saved that was sent to a client, with so many bytes of definitions.
+// addSaved is called when a client gets a list of tools. sent is how many bytes of definitions the list has.
 func (g *Gateway) addSaved(sent int) {
 	all := 0
 	for _, l := range g.Loads() {

@@ -110,10 +110,10 @@ func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 		return nil, err
 	}
 	l.origin = (&url.URL{Scheme: resource.Scheme, Host: resource.Host}).String()
-	redirect := l.origin + callbackPath
 	for i, issuer := range cfg.OAuth.Issuers {
+		redirect := l.origin + callbackPath
 		if i > 0 {
-			redirect = fmt.Sprintf("%s%s/issuers/%d", l.origin, callbackPath, i+1)
+			redirect += fmt.Sprintf("/issuers/%d", i+1)
 		}
 		if client := cfg.Logins.Clients[issuer]; client.ID != "" {
 			l.issuers[issuer] = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: redirect,

@@ -85,15 +85,13 @@ func (a *audience) updateLevel() {
 	a.levelMu.Lock()
 	defer a.levelMu.Unlock()
 	a.mu.Lock()
-	lowest := len(logLevels)
+	wanted := map[string]bool{}
 	for session := range a.sessions {
-		if i := slices.Index(logLevels, session.Level()); i >= 0 { // the session wants messages
-			lowest = min(lowest, i)
-		}
+		wanted[session.Level()] = true
 	}
 	level := ""
-	if lowest < len(logLevels) {
-		level = logLevels[lowest]
+	if i := slices.IndexFunc(logLevels, func(l string) bool { return wanted[l] }); i >= 0 {
+		level = logLevels[i]
 	}
 	changed := level != a.level
 	a.level = level
