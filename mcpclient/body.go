@@ -9,49 +9,47 @@ import (
 	"io"
 )
 
-// A filter checks the messages of one HTTP response. mcp-go gets only the messages that it returns.
+// A filter checks the messages of one HTTP response.
 type filter struct {
-	max  int
-	logs bool      // Options.Log is set
-	x    *exchange // the request of this response; nil for a stream that belongs to no request
+	maxBytes int       // of a message
+	hasLog   bool      // Options.Log is set
+	exchange *exchange // of the response; nil for a stream that belongs to no request
 }
 
-// message returns the message to pass on, or nil to drop it. It drops an answer to another request than the one
-// that was sent. An error ends the exchange.
+// message returns the message to pass on, or nil to drop it. An error ends the exchange.
 func (f *filter) message(data []byte) ([]byte, error) {
 	data = validUTF8(data)
 	head, err := checkMessage(data)
-	if err != nil && f.x == nil {
+	if err != nil && f.exchange == nil { // if the message answers a request, make the request fail
 		return errorAnswer(ownID(data), codeMalformed, err.Error()), nil
 	}
 	if err != nil {
 		return nil, f.fail(err)
 	}
 	var id any
-	_ = json.Unmarshal(head.ID, &id) // a message without one is not an answer
-	if f.x != nil && !head.Method && id != nil && id != f.x.id {
+	_ = json.Unmarshal(head.ID, &id) // id stays nil if the message has none
+	if f.exchange != nil && !head.Method && id != nil && id != f.exchange.id {
 		_ = f.fail(fmt.Errorf("it has the id %s, not the id of the request", clip(string(head.ID), 40)))
-		return nil, nil
+		return nil, nil // the right answer may follow
 	}
-	if f.logs {
+	if f.hasLog {
 		data = withRawLogData(data)
 	}
 	return data, nil
 }
 
-// fail records why an answer cannot be used; the first reason is kept.
+// fail records why an answer cannot be used, unless an earlier reason is recorded, and returns the reason.
 func (f *filter) fail(reason error) error {
-	if f.x == nil {
-		return nil
+	if f.exchange != nil {
+		f.exchange.refused.CompareAndSwap(nil, &reason)
 	}
-	f.x.refused.CompareAndSwap(nil, &reason)
 	return reason
 }
 
 // readBody reads the body of a response.
 func (f *filter) readBody(body io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
-	if err == nil && len(data) > f.max {
+	data, err := io.ReadAll(io.LimitReader(body, int64(f.maxBytes)+1))
+	if err == nil && len(data) > f.maxBytes {
 		err = f.fail(errTooLarge)
 	}
 	return data, err
@@ -76,41 +74,41 @@ func (f *filter) readMessage(body io.Reader) ([]byte, error) {
 // An eventBody is a stream of server-sent events whose messages pass through a filter.
 type eventBody struct {
 	io.ReadCloser
-	lines *bufio.Reader
-	f     filter
-	rest  []byte // not yet read by the caller
-	err   error  // returned after rest
+	lines  *bufio.Reader
+	filter filter
+	unread []byte // filtered, but not yet read by the caller
+	err    error  // returned after unread
 }
 
 func newEventBody(body io.ReadCloser, f filter) *eventBody {
-	return &eventBody{ReadCloser: body, lines: bufio.NewReaderSize(body, 32<<10), f: f}
+	return &eventBody{ReadCloser: body, lines: bufio.NewReaderSize(body, 32<<10), filter: f}
 }
 
 func (b *eventBody) Read(p []byte) (int, error) {
-	for len(b.rest) == 0 {
+	for len(b.unread) == 0 {
 		if b.err != nil {
 			return 0, b.err
 		}
-		b.rest, b.err = b.event()
+		b.unread, b.err = b.filterEvent()
 	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
+	n := copy(p, b.unread)
+	b.unread = b.unread[n:]
 	return n, nil
 }
 
-// event returns the next event with its message checked, or an error at the end of the stream.
-func (b *eventBody) event() ([]byte, error) {
-	out, data, err := b.next()
+// filterEvent returns the next event with its message filtered, or an error at the end of the stream.
+func (b *eventBody) filterEvent() ([]byte, error) {
+	out, data, err := b.nextEvent()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if data != nil {
-		msg, bad := b.f.message(data)
-		if bad != nil {
-			return nil, bad
+		msg, err := b.filter.message(data)
+		if err != nil {
+			return nil, err
 		}
-		for part := range bytes.Lines(msg) {
-			out = append(append(append(out, "data: "...), bytes.TrimRight(part, "\n")...), '\n')
+		for line := range bytes.Lines(msg) {
+			out = append(append(append(out, "data: "...), bytes.TrimRight(line, "\n")...), '\n')
 		}
 	}
 	if err == nil {
@@ -119,12 +117,12 @@ func (b *eventBody) event() ([]byte, error) {
 	return out, err
 }
 
-// next reads an event, up to its empty line or the end of the stream. It returns the data, which is nil if the event has
-// none, and the other lines. It splits lines as mcp-go does.
-func (b *eventBody) next() (others, data []byte, err error) {
+// nextEvent reads an event, up to its empty line or the end of the stream, and returns its data (nil for none) apart
+// from its other lines. It splits lines as mcp-go does.
+func (b *eventBody) nextEvent() (otherLines, data []byte, err error) {
 	size := 0
 	for {
-		line, err := b.line(&size)
+		line, err := b.readLine(&size)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, nil, err
 		}
@@ -141,24 +139,23 @@ func (b *eventBody) next() (others, data []byte, err error) {
 			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 			continue
 		case len(line) > 0:
-			others = append(append(others, line...), '\n')
+			otherLines = append(append(otherLines, line...), '\n')
 			continue
 		}
-		return others, data, err
+		return otherLines, data, err
 	}
 }
 
-// line reads a line of an event; size is how many bytes of the event were read already.
-func (b *eventBody) line(size *int) ([]byte, error) {
+// readLine reads a line of an event, and adds its length to size, the bytes of the event that were read.
+func (b *eventBody) readLine(size *int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := b.lines.ReadSlice('\n')
-		if *size += len(part); *size > b.f.max {
-			_ = b.f.fail(errTooLarge)
-			return nil, errTooLarge
+		if *size += len(part); *size > b.filter.maxBytes {
+			return nil, b.filter.fail(errTooLarge)
 		}
 		if line == nil && err == nil {
-			return part, nil
+			return part, nil // the whole line, not copied
 		}
 		if line = append(line, part...); !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err

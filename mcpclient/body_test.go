@@ -34,7 +34,7 @@ func TestEventBody(t *testing.T) {
 		{"one long line", "data: " + strings.Repeat("x", 100), "too large"},
 	} {
 		for _, read := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
-			b := newEventBody(io.NopCloser(read(strings.NewReader(row.body))), filter{max: 50})
+			b := newEventBody(io.NopCloser(read(strings.NewReader(row.body))), filter{maxBytes: 50})
 			if got, err := io.ReadAll(b); (err == nil) != (string(got) == row.want) || err != nil && !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%s: %v after %q", row.why, err, got)
 			}

@@ -30,49 +30,48 @@ import (
 // another package.
 func Origin(t tool.Tool) (server, name string, ok bool) {
 	o, ok := tool.As[interface{ origin() (server, name string) }](t)
-	if !ok {
-		return "", "", false
+	if ok {
+		server, name = o.origin()
 	}
-	server, name = o.origin()
-	return server, name, true
+	return server, name, ok
 }
 
-// A remoteTool is a tool as its server listed it. It stays usable when the server restarts. If a later list lacks it,
-// the server decides about the call.
+// A remoteTool is a tool as its server listed it. It stays usable when the server restarts. A call is sent even if a later
+// list lacks the tool.
 type remoteTool struct {
 	cfg        *config
-	caller     caller
+	caller     toolCaller
 	info       tool.Info
-	remoteName string // its name on the server
+	remoteName string // the tool's name on the server
 	idempotent bool   // a call may be repeated
-	forwards   bool   // it calls other tools of the server
-	inHeaders  bool   // some arguments are also sent as HTTP headers (x-mcp-header)
+	forwards   bool   // the tool calls other tools of the server
+	hasHeaders bool   // some arguments are also sent as HTTP headers (x-mcp-header)
 	groups     []string
 
 	taskSupport string      // from the list, as of revision 2025-11-25
 	callAsTask  bool        // in revision 2025-11-25: request tasks from the server
-	wasTask     atomic.Bool // one of its calls has become a task
+	wasTask     atomic.Bool // a call of the tool has become a task
 
-	definition json.RawMessage // canonical JSON for its pin; nil without Options.Pins
-	serverText json.RawMessage // serverText.definition when the tool was listed; nil if unknown
+	definition     json.RawMessage // canonical JSON for the tool's pin; nil without Options.Pins
+	textDefinition json.RawMessage // canonical JSON for ServerPin, when the tool was listed; nil if unknown
 }
 
-func newRemoteTool(c *catalogue, r *listEntry, name string) *remoteTool {
+func newRemoteTool(c *catalogue, entry *listEntry, name string) *remoteTool {
 	trust := func(hint *bool) bool { return hint != nil && *hint && c.cfg.TrustReadOnly }
-	readOnly := trust(r.Annotations.ReadOnly)
+	readOnly := trust(entry.Annotations.ReadOnly)
+	clean := func(raw json.RawMessage) json.RawMessage { return visible.JSON(raw, visible.Words) }
 	t := &remoteTool{
-		cfg: c.cfg, caller: c.caller, remoteName: r.Name, groups: r.groups(),
-		idempotent: readOnly || trust(r.Annotations.Idempotent),
+		cfg: c.cfg, caller: c.caller, remoteName: entry.Name, groups: entry.groups(),
+		idempotent: readOnly || trust(entry.Annotations.Idempotent), forwards: forwards(entry.Input), taskSupport: entry.taskSupport(),
 		info: tool.Info{
-			Name: name, Title: visible.Text(cmp.Or(r.Title, r.Annotations.Title)), Description: visible.Text(bestDescription(r)),
-			Input: withoutDialect(visible.JSON(r.Input, visible.Words)), Output: withoutDialect(visible.JSON(r.Output, visible.Words)),
-			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
+			Name: name, Title: visible.Text(cmp.Or(entry.Title, entry.Annotations.Title)), Description: visible.Text(bestDescription(entry)),
+			Input: withoutDialect(clean(entry.Input)), Output: withoutDialect(clean(entry.Output)),
+			ReadOnly: readOnly, Parallel: readOnly, Annotations: clean(entry.Annotations.raw),
 		},
 	}
-	t.forwards, t.taskSupport = forwards(r.Input), r.taskSupport()
-	t.inHeaders = bytes.Contains(t.info.Input, []byte("x-mcp-header"))
+	t.hasHeaders = bytes.Contains(t.info.Input, []byte("x-mcp-header"))
 	if c.cfg.Pins != nil {
-		t.definition = strictjson.Canonical(r.raw)
+		t.definition = strictjson.Canonical(entry.raw)
 	}
 	return t
 }
@@ -113,7 +112,7 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 			case p := <-steps:
 				if !show(p) {
 					cancel()
-					<-done // no goroutine outlives the call
+					<-done // wait for the goroutine
 					return
 				}
 			case o := <-done:
@@ -137,31 +136,31 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 }
 
 const (
-	maxProgress   = 1000 // progress notifications of a call that are shown; the others only extend its time
-	progressQueue = 16   // notifications that wait for a slow reader; older ones are dropped
+	maxProgress   = 1000 // progress notifications of a call that are shown; further ones only extend Timeouts.Idle
+	progressQueue = 16   // notifications that wait for a slow reader; then the oldest is dropped
 )
 
 func (p progress) chunk() tool.Chunk {
 	num := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
-	s := num(p.done)
+	text, msg := num(p.done), clip(p.message, 500)
 	if p.total > 0 {
-		s += "/" + num(p.total)
+		text += "/" + num(p.total)
 	}
-	if p.message != "" {
-		s += " " + clip(p.message, 500)
+	if msg != "" {
+		text += " " + msg
 	}
-	return tool.Chunk{Block: &message.Text{ID: "progress", Text: s + "\n"}, ForUser: true,
-		Progress: &tool.Progress{Done: p.done, Total: p.total, Message: clip(p.message, 500)}}
+	return tool.Chunk{Block: &message.Text{ID: "progress", Text: text + "\n"}, ForUser: true,
+		Progress: &tool.Progress{Done: p.done, Total: p.total, Message: msg}}
 }
 
-// maxInputRequests is how often a server may require more input within one call.
+// maxInputRequests is how often a server may return input_required within one call.
 const maxInputRequests = 10
 
 // callTool makes one call on the connection.
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remoteName, "arguments": args, "_meta": requestMeta{Token: token, Context: tracecontext.From(ctx)}}
 	var header http.Header
-	if t.inHeaders && c.protocol.usesHeaders() {
+	if t.hasHeaders && c.protocol.usesHeaders() {
 		header = paramHeaders(t, args)
 	}
 	if t.callAsTask && !c.protocol.extendedTasks() {
@@ -175,19 +174,19 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 }
 
 // requestWithInput makes a request for which the server may require input, and returns the result, decoded and
-// raw. In the revisions without sessions the server returns input_required instead of asking, and the request
-// is repeated with the answers and the server's state.
+// raw. A server without sessions returns its questions (input_required) instead of sending requests for them. The
+// request is then repeated with the answers and the server's state.
 func (c *conn) requestWithInput(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
 	for range maxInputRequests {
 		raw, err := c.request(ctx, method, params, header)
 		if err != nil {
-			return nil, nil, c.askToVisit(ctx, err)
+			return nil, nil, c.handleURLRequired(ctx, err)
 		}
 		res, err := decodeResult(method, raw)
 		if err != nil {
 			return nil, nil, err
 		}
-		if res.ResultType == "task" && method != "tools/call" && c.protocol.extendedTasks() {
+		if res.ResultType == "task" && method != "tools/call" && c.protocol.extendedTasks() { // only calls may be tasks
 			return nil, nil, fmt.Errorf("%w: the result of %s is a task", errMalformed, method)
 		}
 		if res.ResultType != "input_required" {
@@ -222,30 +221,28 @@ func (c *conn) answerInput(ctx context.Context, raw json.RawMessage) (any, error
 
 // paramHeaders returns the arguments that must also be sent as HTTP headers (x-mcp-header).
 func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
-	body, err := json.Marshal(map[string]json.RawMessage{"arguments": args})
-	if err != nil {
-		return nil
+	body, _ := json.Marshal(map[string]json.RawMessage{"arguments": args}) // args that are not JSON fail when they are sent
+	header := http.Header{}
+	for name, value := range mcp.GenerateParamHeaders(&mcp.Tool{Name: t.remoteName, RawInputSchema: t.info.Input}, body) {
+		header.Set(name, value)
 	}
-	h := http.Header{}
-	for k, v := range mcp.GenerateParamHeaders(&mcp.Tool{Name: t.remoteName, RawInputSchema: t.info.Input}, body) {
-		h.Set(k, v)
-	}
-	return h
+	return header
 }
 
-// decodeResult decodes the result of tools/call, prompts/get or resources/read. Content is
-// optional, and a member of an unexpected type does not hide the others.
+// decodeResult decodes the result of tools/call, prompts/get or resources/read. Content is optional.
 func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	var res result
 	if bytes.Equal(raw, []byte("null")) {
 		return nil, fmt.Errorf("the result of %s is null", method)
 	}
-	if err := strictjson.Unmarshal(raw, &res); err == nil {
-		return &res, nil
-	} else if errors.Is(err, strictjson.ErrAmbiguous) {
+	err := strictjson.Unmarshal(raw, &res)
+	if errors.Is(err, strictjson.ErrAmbiguous) {
 		return nil, fmt.Errorf("%w: the result of %s: %w", errMalformed, method, err)
 	}
-	// A member has an unexpected type: decode the others.
+	if err == nil {
+		return &res, nil
+	}
+	// A member has an unexpected type: decode each one separately.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, fmt.Errorf("the result of %s is not an object: %.80s", method, raw)
@@ -254,6 +251,7 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	if raw := fields["isError"]; raw != nil && json.Unmarshal(raw, &res.IsError) != nil {
 		res.IsError = true // an unreadable isError counts as an error
 	}
+	// Members of unexpected types stay empty.
 	_ = json.Unmarshal(fields["_meta"], &res.Meta)
 	_ = json.Unmarshal(fields["resultType"], &res.ResultType)
 	_ = json.Unmarshal(fields["inputRequests"], &res.Inputs)
@@ -264,59 +262,60 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	return &res, nil
 }
 
-// what describes the tool in errors.
+// what names the tool in errors.
 func (t *remoteTool) what() string { return "tool " + t.remoteName }
 
-// calls runs the requests that may take a server long, with timeouts and repetition.
-type calls struct {
-	cfg    *config
-	sup    *supervisor
-	cat    *catalogue
-	tokens atomic.Int64 // number of progress tokens that were used
-	tasks  sync.Map     // the ids of the tasks that calls wait for
+// A runner makes the requests that may take long, with timeouts and repetition.
+type runner struct {
+	cfg       *config
+	sup       *supervisor
+	cat       *catalogue
+	lastToken atomic.Int64 // progress tokens are numbered
+	tasks     sync.Map     // the ids of the tasks that calls wait for
 }
 
-// call implements caller. If the call becomes a task, it waits for the task's result.
-func (c *calls) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
-	if err := c.cat.checkPin(t); err != nil {
+// call implements toolCaller. If the call becomes a task, it waits for the task's result.
+func (r *runner) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
+	if err := r.cat.checkPin(t); err != nil {
 		return nil, err
 	}
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
-	extendedTasks, requests := false, new(atomic.Int64)
-	err = c.run(ctx, &job{what: t.what(), repeatable: t.idempotent, effect: true, requests: requests, do: func(ctx context.Context, cn *conn, token string) (err error) {
+	extendedTasks, serverRequests := false, new(atomic.Int64)
+	j := &job{what: t.what(), repeatable: t.idempotent, mayChange: true, serverRequests: serverRequests}
+	j.do = func(ctx context.Context, cn *conn, token string) (err error) {
 		extendedTasks = cn.protocol.extendedTasks()
 		res, err = cn.callTool(ctx, t, args, token)
 		return err
-	}}, steps)
-	if err == nil && res.task != nil {
-		res, err = c.follow(ctx, t, res.task, extendedTasks, requests, steps)
+	}
+	if err = r.run(ctx, j, steps); err == nil && res.task != nil {
+		res, err = r.follow(ctx, t, res.task, extendedTasks, serverRequests, steps)
 	}
 	if ctx.Err() == nil {
-		c.cat.catchUp(ctx)
+		r.cat.relistAnnounced(ctx)
 	}
 	return res, err
 }
 
-// A job is a request that [calls.run] makes with timeouts and repetition.
+// A job is what [runner.run] runs: a request, or several that depend on each other.
 type job struct {
-	what       string        // for errors
-	repeatable bool          // sending it twice does no harm
-	effect     bool          // it may change something
-	requests   *atomic.Int64 // counts requests of the server; shared by the jobs of one call; nil for a single job
-	do         func(ctx context.Context, cn *conn, token string) error
+	what           string        // for errors
+	repeatable     bool          // running the job twice does no harm
+	mayChange      bool          // the job may change something on the server
+	serverRequests *atomic.Int64 // counts the server's requests; shared by the jobs of one call; nil for a single job
+	do             func(ctx context.Context, cn *conn, token string) error
 }
 
-// uncertain marks the error of a request that may have run. effect says whether the request may have changed something.
-func uncertain(err error, effect bool) error {
+// markMayHaveRun sets MayHaveRun in a [*ServerError]. If mayChange is set, the error warns of a repeated effect.
+func markMayHaveRun(err error, mayChange bool) error {
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || se.MayHaveRun {
 		return err
 	}
 	marked := *se
 	marked.MayHaveRun = true
-	if effect {
+	if mayChange {
 		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
 		if errors.Is(se.Err, ErrLost) {
 			marked.Err = fmt.Errorf("%w. The next call starts the server, or connects to it, again", marked.Err)
@@ -325,48 +324,51 @@ func uncertain(err error, effect bool) error {
 	return &marked
 }
 
-// run does a job within the timeouts. If the first try certainly had no effect, it repeats the job on another
-// connection. If the job may have run, it repeats it once, provided that the job is repeatable.
-func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
+// maxTries is how often a job is tried that never reaches the server.
+const maxTries = 3
+
+// run runs a job within the timeouts. It tries again, on another connection, if the server certainly never received the
+// request. If the connection is lost during a repeatable job, it tries once more.
+func (r *runner) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	callTimer := time.AfterFunc(c.cfg.Timeouts.Call, func() {
-		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call)), j.effect))
-	})
-	defer callTimer.Stop()
-	idleTimer := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
-		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle)), j.effect))
-	})
-	defer idleTimer.Stop()
-	const maxTries = 3 // for a request that never reached the server; one that may have run is repeated only once
-	maybeRan := false  // the job may have run in one of the tries
-	if j.requests == nil {
-		j.requests = new(atomic.Int64)
+	startTimer := func(limit time.Duration, problem string) *time.Timer {
+		return time.AfterFunc(limit, func() {
+			err := fmt.Errorf("%w: %s %s %v", ErrTimeout, j.what, problem, limit)
+			cancel(markMayHaveRun(r.cfg.serverError(nil, err), j.mayChange))
+		})
 	}
-	for try, losses := 1, 0; ; try++ {
+	defer startTimer(r.cfg.Timeouts.Call, "was still running after").Stop()
+	idleTimer := startTimer(r.cfg.Timeouts.Idle, "reported no progress for")
+	defer idleTimer.Stop()
+	if j.serverRequests == nil {
+		j.serverRequests = new(atomic.Int64)
+	}
+	maybeRan := false // in one of the tries
+	lost := false     // the connection, in one of the tries
+	for try := 1; ; try++ {
 		// Each try has its own tracker, since progress starts at zero again.
-		sent, err := c.tryOnce(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
-			resetClock: func() { idleTimer.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idleTimer.Stop() }})
+		sent, err := r.tryOnce(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
+			resetIdleTimer: func() { idleTimer.Reset(r.cfg.Timeouts.Idle) }, stopIdleTimer: func() { idleTimer.Stop() }})
 		if err == nil {
 			return nil
 		}
 		maybeRan = maybeRan || sent && mayHaveRun(err)
 		again := neverReached(err)
 		if !again && errors.Is(err, ErrLost) {
-			losses++
-			again = j.repeatable && losses == 1
+			again = j.repeatable && !lost
+			lost = true
 		}
 		if !again || try == maxTries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
 			if maybeRan {
-				return uncertain(err, j.effect)
+				return markMayHaveRun(err, j.mayChange)
 			}
 			return err
 		}
 	}
 }
 
-// mayHaveRun reports whether a call that was sent and failed without an answer may have run. The error of a timeout
-// already says so (MayHaveRun).
+// mayHaveRun reports whether a call that was sent and failed without an answer may have run.
 func mayHaveRun(err error) bool {
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
 		return status.code >= 500 // with a lower code the server rejected the request
@@ -376,108 +378,106 @@ func mayHaveRun(err error) bool {
 
 // A progressTracker receives the progress of one try of a call. Its methods run on the reading goroutines.
 type progressTracker struct {
-	steps      chan progress
-	resetClock func()        // called for each step
-	stopClock  func()        // stops the clock until the next resetClock
-	complete   chan struct{} // closed when the progress has reached its total
+	steps          chan progress
+	resetIdleTimer func()        // called for each step
+	stopIdleTimer  func()        // stops the timer until the next resetIdleTimer
+	complete       chan struct{} // closed when the progress has reached its total
 
 	mu            sync.Mutex
 	completed     bool     // complete is closed
 	reported      bool     // last is set
 	last          progress // the last step
-	openQuestions int      // the clock is stopped while there are any
+	openQuestions int      // the idle timer is stopped while there are any
 }
 
-// pauseClock stops the clock of the call until release, while the server waits for the client.
-func (w *progressTracker) pauseClock() (release func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.openQuestions++
-	w.stopClock()
+// pauseIdleTimer stops the idle timer until release, while the server waits for the client.
+func (t *progressTracker) pauseIdleTimer() (release func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.openQuestions++
+	t.stopIdleTimer()
 	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.openQuestions--; w.openQuestions == 0 {
-			w.resetClock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.openQuestions--; t.openQuestions == 0 {
+			t.resetIdleTimer()
 		}
 	}
 }
 
-func (w *progressTracker) report(p progress) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.reported && p.done <= w.last.done {
-		return // the specification requires it to increase
+func (t *progressTracker) report(p progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reported && p.done <= t.last.done {
+		return // the specification requires increasing progress
 	}
-	if p.total > 0 && p.done >= p.total && !w.completed {
-		w.completed = true
-		close(w.complete)
+	if p.total > 0 && p.done >= p.total && !t.completed {
+		t.completed = true
+		close(t.complete)
 	}
-	w.reported, w.last = true, p
-	if w.openQuestions == 0 {
-		w.resetClock()
+	t.reported, t.last = true, p
+	if t.openQuestions == 0 {
+		t.resetIdleTimer()
 	}
 	for {
 		select {
-		case w.steps <- p:
+		case t.steps <- p:
 			return
 		default:
 		}
 		select {
-		case <-w.steps: // drop the oldest
+		case <-t.steps: // drop the oldest
 		default:
 		}
 	}
 }
 
-// lateStepWait is how long after a result the last progress notification may arrive, since many servers send these from
-// another thread.
+// lateStepWait is how long after a result the last progress notification may arrive, since many servers send progress
+// from another thread.
 const lateStepWait = 50 * time.Millisecond
 
-// awaitLateSteps waits for the last notification if the server has reported a total that it has not reached.
-func (w *progressTracker) awaitLateSteps(ctx context.Context) {
-	w.mu.Lock()
-	waiting := w.reported && w.last.total > 0
-	w.mu.Unlock()
+// awaitLateSteps waits a moment for the last notification if the progress has a total that is not reached.
+func (t *progressTracker) awaitLateSteps(ctx context.Context) {
+	t.mu.Lock()
+	waiting := t.reported && t.last.total > 0
+	t.mu.Unlock()
 	if !waiting {
 		return
 	}
-	t := time.NewTimer(lateStepWait)
-	defer t.Stop()
 	select {
-	case <-w.complete:
-	case <-t.C:
+	case <-t.complete:
+	case <-time.After(lateStepWait):
 	case <-ctx.Done():
 	}
 }
 
 // tryOnce makes one try of a job. sent is false if there was no connection.
-func (c *calls) tryOnce(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
-	cn, release, err := c.sup.acquire(ctx)
+func (r *runner) tryOnce(ctx context.Context, j *job, tracker *progressTracker) (sent bool, err error) {
+	cn, release, err := r.sup.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer release()
 	cn.protocol.setLevel(ctx)
-	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
-	stop := cn.routes.add(token, w.report)
-	defer stop()
-	f := &inflight{ctx: ctx, host: host.From(ctx), progress: w, requests: j.requests}
-	leave := cn.calls.add(f)
-	err = j.do(context.WithValue(ctx, inflightKey{}, f), cn, token)
+	token := "p" + strconv.FormatInt(r.lastToken.Add(1), 10)
+	defer cn.progressFuncs.add(token, tracker.report)()
+	call := &inflightCall{ctx: ctx, host: host.From(ctx), progress: tracker, serverRequests: j.serverRequests}
+	remove := cn.calls.add(call)
+	err = j.do(context.WithValue(ctx, inflightCallKey{}, call), cn, token)
 	_, refused := errors.AsType[*CallError](err)
-	leave(err == nil || refused)
-	if err != nil {
-		if ctx.Err() == nil {
-			err = c.cfg.serverError(cn, err)
-		} else if se, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
-			slow := *se // stderr may explain the timeout
-			slow.Stderr = cn.proc.stderr.String()
-			err = &slow
-		}
-		return true, err
+	remove(err == nil || refused)
+	if err == nil {
+		r.sup.callSucceeded()
+		tracker.awaitLateSteps(ctx)
+		return true, nil
 	}
-	c.sup.callSucceeded()
-	w.awaitLateSteps(ctx)
-	return true, nil
+	if ctx.Err() == nil {
+		return true, r.cfg.serverError(cn, err)
+	}
+	if timeout, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
+		explained := *timeout
+		explained.Stderr = cn.proc.stderr.String() // which may say why the server is slow
+		err = &explained
+	}
+	return true, err
 }

@@ -18,14 +18,14 @@ import (
 type catalogue struct {
 	cfg    *config
 	sup    *supervisor
-	caller caller // of the listed tools
+	caller toolCaller // of the listed tools
 
-	wake         chan struct{} // has one element when changedLists is not zero
-	changedLists atomic.Uint32 // lists whose change the server has announced
+	wake           chan struct{} // has one element when pendingChanges may not be zero
+	pendingChanges atomic.Uint32 // what maintain must update, such as listOfTools
 
-	listing   semaphore // held during tools/list
-	snap      atomic.Pointer[snapshot]
-	knownPins sync.Map // pinned definitions by tool, so that not every call reads Options.Pins
+	listing   ctxMutex                 // held during tools/list
+	snap      atomic.Pointer[snapshot] // nil before the first list
+	knownPins sync.Map                 // pinned definitions by tool, so that not every call reads Options.Pins
 
 	prompts              *listCache[Prompt]
 	resources, templates *listCache[Resource]
@@ -35,13 +35,13 @@ type catalogue struct {
 	listeners            listeners
 }
 
-// A caller calls tools.
-type caller interface {
+// A toolCaller calls tools.
+type toolCaller interface {
 	call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (*result, error)
 }
 
 func newCatalogue(cfg *config, sup *supervisor) *catalogue {
-	return &catalogue{cfg: cfg, sup: sup, wake: make(chan struct{}, 1), listing: make(semaphore, 1),
+	return &catalogue{cfg: cfg, sup: sup, wake: make(chan struct{}, 1), listing: make(ctxMutex, 1),
 		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
 		resources: newListCache("resources/list", "resources", decodeResource),
 		templates: newListCache("resources/templates/list", "resources", decodeResource),
@@ -52,7 +52,7 @@ func newCatalogue(cfg *config, sup *supervisor) *catalogue {
 // listeners are functions that are called after changes.
 type listeners struct {
 	mu  sync.Mutex
-	all [listenerKinds][]*func() // each slice is replaced, never changed in place
+	all [listenerKinds][]*func() // pointers, to be comparable; each slice is replaced, never changed in place
 }
 
 // The kinds of listeners.
@@ -84,21 +84,21 @@ func (l *listeners) call(kind int) {
 	}
 }
 
-// The server's lists that may change, as a bit set.
+// What may change on the server, as a bit set.
 const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts
-	listOfResources  // and of templates and skills
-	updatedResources // not a list: watched resources
-	allLists         = listOfTools | listOfPrompts | listOfResources
+	listOfResources // and of templates and skills
+	watchedResources
+	allLists = listOfTools | listOfPrompts | listOfResources
 )
 
-// invalidate makes the next use of the prompts and resources request them again, and calls their listeners.
-func (c *catalogue) invalidate(lists uint32) {
-	if lists&listOfPrompts != 0 && c.prompts.markChanged() {
+// invalidate makes the next use of changed prompts and resources request them again, and calls their listeners.
+func (c *catalogue) invalidate(changes uint32) {
+	if changes&listOfPrompts != 0 && c.prompts.markChanged() {
 		c.listeners.call(onPrompts)
 	}
-	if lists&listOfResources == 0 {
+	if changes&listOfResources == 0 {
 		return
 	}
 	resources, templates, skills := c.resources.markChanged(), c.templates.markChanged(), c.skills.markChanged()
@@ -107,8 +107,8 @@ func (c *catalogue) invalidate(lists uint32) {
 	}
 }
 
-// current returns the snapshot. It requests the list on first use and when the snapshot has expired; maintain does so
-// after announced changes.
+// current returns the snapshot. It requests the list on first use and when the snapshot has expired; maintain requests
+// the list after announced changes.
 func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
 	s := c.snap.Load()
 	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
@@ -141,7 +141,7 @@ func (c *catalogue) refresh(ctx context.Context, old *snapshot) (*snapshot, erro
 }
 
 // relistAfterChange lists again after an announced change. It waits for a listing in progress, which may be
-// older than the change. Without a list it does nothing; on failure the last list is kept.
+// older than the change. Before the first list it does nothing; on failure the last list is kept.
 func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
 	if err := c.listing.lock(ctx); err != nil {
 		return err
@@ -153,27 +153,29 @@ func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
 	return err
 }
 
-// catchUpWait is how long a call waits for a list that it has changed.
-const catchUpWait = 2 * time.Second
+// relistWait is how long a call waits for a list that the call has changed.
+const relistWait = 2 * time.Second
 
-// catchUp lists again before a call returns, if the server has announced a change meanwhile, so that the
-// model's next request shows what the call changed.
-func (c *catalogue) catchUp(ctx context.Context) {
-	toolsChanged := c.changedLists.And(^listOfTools)&listOfTools != 0 // And returns the old value
+// relistAnnounced lists the tools again before a call returns, if the server has announced a change meanwhile, so that
+// the model's next request shows what the call changed.
+func (c *catalogue) relistAnnounced(ctx context.Context) {
+	before := c.pendingChanges.And(^listOfTools) // clears the bit
+	toolsChanged := before&listOfTools != 0
 	if !toolsChanged && len(c.listing) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	ctx, cancel := context.WithTimeout(ctx, relistWait)
 	defer cancel()
 	if toolsChanged && c.relistAfterChange(ctx) != nil {
-		c.scheduleRelist(listOfTools)
+		c.scheduleUpdate(listOfTools)
 	}
-	if c.listing.lock(ctx) == nil { // or wait for a listing in progress
+	if c.listing.lock(ctx) == nil { // maintain may be listing after the same change: wait until it has finished
 		c.listing.unlock()
 	}
 }
 
-// relist lists and stores the snapshot. c.listing is held. If the connection is lost meanwhile it tries once more.
+// relist requests the tools and groups, and stores the snapshot. It tries again once if the connection is lost.
+// c.listing is held.
 func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	var s *snapshot
 	for try := 0; ; try++ {
@@ -211,13 +213,13 @@ func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error
 // connected implements connObserver. A restarted server may have other lists.
 func (c *catalogue) connected(again bool) {
 	if again {
-		c.scheduleRelist(allLists)
+		c.scheduleUpdate(allLists)
 	}
 }
 
-// scheduleRelist makes maintain list again soon.
-func (c *catalogue) scheduleRelist(lists uint32) {
-	c.changedLists.Or(lists)
+// scheduleUpdate makes maintain update what has changed, after a debounce.
+func (c *catalogue) scheduleUpdate(changes uint32) {
+	c.pendingChanges.Or(changes)
 	signal(c.wake)
 }
 
@@ -226,20 +228,20 @@ func (c *catalogue) notify(method string, params map[string]any) {
 	switch method {
 	case mcp.MethodNotificationResourceUpdated:
 		if uri, _ := params["uri"].(string); c.watches.markURIUpdated(uri) {
-			c.scheduleRelist(updatedResources)
+			c.scheduleUpdate(watchedResources)
 		}
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
-		c.scheduleRelist(listOfTools)
+		c.scheduleUpdate(listOfTools)
 	case mcp.MethodNotificationPromptsListChanged:
-		c.scheduleRelist(listOfPrompts)
+		c.scheduleUpdate(listOfPrompts)
 	case mcp.MethodNotificationResourcesListChanged:
-		c.scheduleRelist(listOfResources)
+		c.scheduleUpdate(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.scheduleRelist(allLists) // changes before the subscription were not announced
+		c.scheduleUpdate(allLists) // changes before the subscription were not announced
 	}
 }
 
-// debounce is how long announced changes are collected before the list is requested. It doubles, up to
+// debounce is how long announced changes are collected before maintain updates. The time doubles, up to
 // maxDebounce, while the server continues to announce changes.
 const (
 	debounce    = 200 * time.Millisecond
@@ -248,23 +250,22 @@ const (
 
 // A debouncer computes how long changes are collected.
 type debouncer struct {
-	wait   time.Duration
-	listed time.Time // when the list was last requested
+	delay   time.Duration // the last result of next
+	updated time.Time     // when maintain last updated
 }
 
-// delay returns how long to collect after a change. It starts at debounce again if the server was quiet for
+// next returns how long to collect after a change. It starts at debounce again if the server was quiet for
 // twice the last delay.
-func (p *debouncer) delay() time.Duration {
-	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
-		p.wait = min(2*p.wait, maxDebounce)
+func (d *debouncer) next() time.Duration {
+	if d.delay > 0 && time.Since(d.updated) < 2*d.delay {
+		d.delay = min(2*d.delay, maxDebounce)
 	} else {
-		p.wait = debounce
+		d.delay = debounce
 	}
-	return p.wait
+	return d.delay
 }
 
-// maintain lists again after announced changes, and pings an idle server. It returns when the
-// connection is lost.
+// maintain implements connObserver. It updates what the server announces as changed, and pings an idle server.
 func (c *catalogue) maintain(cn *conn) {
 	cn.goWork(cn.protocol.listenLists)
 	if cn.server.declaresSubscribe() {
@@ -272,32 +273,31 @@ func (c *catalogue) maintain(cn *conn) {
 	}
 	var tick <-chan time.Time
 	if c.cfg.PingInterval > 0 {
-		t := time.NewTicker(c.cfg.PingInterval)
-		defer t.Stop()
-		tick = t.C
+		tick = time.Tick(c.cfg.PingInterval)
 	}
-	var p debouncer
-	changed, due := c.wake, (<-chan time.Time)(nil)
+	var d debouncer
+	var due <-chan time.Time // nil while no change waits
+	wake := c.wake           // nil while changes are collected
 	for {
 		select {
 		case <-cn.life.Done():
 			return
-		case <-changed: // changes until then are covered by the listing that is due
-			changed, due = nil, time.After(p.delay())
+		case <-wake:
+			wake, due = nil, time.After(d.next())
 		case <-due:
 			select {
-			case <-c.wake:
+			case <-c.wake: // for a change that is in pendingChanges now
 			default:
 			}
-			lists := c.changedLists.Swap(0)
-			if lists&listOfTools != 0 {
-				_ = c.relistAfterChange(cn.life)
+			changes := c.pendingChanges.Swap(0)
+			if changes&listOfTools != 0 {
+				_ = c.relistAfterChange(cn.life) // on failure the last list is kept
 			}
-			c.invalidate(lists)
-			if lists&updatedResources != 0 {
+			c.invalidate(changes)
+			if changes&watchedResources != 0 {
 				c.watches.callListeners()
 			}
-			changed, due, p.listed = c.wake, nil, time.Now()
+			wake, due, d.updated = c.wake, nil, time.Now()
 		case <-tick:
 			cn.pingIdle(c.cfg.PingInterval)
 		}

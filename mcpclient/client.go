@@ -17,8 +17,8 @@ type Client struct {
 	hub       *hub
 	sup       *supervisor
 	cat       *catalogue
-	calls     *calls
-	closeIdle func() // closes idle connections of the login
+	runner    *runner
+	closeIdle func() // closes idle connections of the login (HTTP.OAuth)
 }
 
 // New returns a client for a server. The server is started or contacted when it is first
@@ -41,8 +41,8 @@ func New(name string, t Transport, opts *Options) (*Client, error) {
 	c.hub = newHub(&c.cfg)
 	c.sup = newSupervisor(&c.cfg, c.hub)
 	c.cat = newCatalogue(&c.cfg, c.sup)
-	c.calls = &calls{cfg: &c.cfg, sup: c.sup, cat: c.cat}
-	c.sup.observer, c.cat.caller = c.cat, c.calls
+	c.runner = &runner{cfg: &c.cfg, sup: c.sup, cat: c.cat}
+	c.sup.observer, c.cat.caller = c.cat, c.runner
 	return c, nil
 }
 
@@ -71,13 +71,14 @@ func (c *Client) SetRoots(dirs ...string) {
 		return
 	}
 	cn := c.sup.current()
-	if cn == nil || cn.kind == wireSSE || !cn.protocol.notifies() {
+	if cn == nil || cn.kind == wireSSE || !cn.protocol.notifies() { // over SSE roots are not declared
 		return
 	}
 	cn.goWork(func() {
 		ctx, cancel := context.WithTimeout(cn.life, noticeTimeout)
 		defer cancel()
-		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil) // if it fails, the next connection has the new roots
+		// On failure the next connection has the new roots.
+		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil)
 	})
 }
 
@@ -115,7 +116,7 @@ func (c *Client) Call(ctx context.Context, name string, args any) (*message.Tool
 		return nil, err
 	}
 	for _, t := range tools {
-		if _, original, _ := Origin(t); original != name {
+		if _, remoteName, _ := Origin(t); remoteName != name {
 			continue
 		}
 		call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
@@ -157,9 +158,10 @@ func (c *Client) Withheld(tool string) error {
 		return nil
 	}
 	for _, t := range s.withheld {
-		i := slices.IndexFunc(s.skipped, func(k Skipped) bool { return k.Name == clip(t.remoteName, maxNameBytes) })
-		if t.info.Name == tool && i >= 0 {
-			return errors.New(s.skipped[i].Reason)
+		for _, skipped := range s.skipped {
+			if t.info.Name == tool && skipped.Name == clip(t.remoteName, maxNameBytes) {
+				return errors.New(skipped.Reason)
+			}
 		}
 	}
 	return nil
@@ -171,28 +173,28 @@ type Status struct {
 	Name string
 
 	// State is "idle" (not started, or stateless between calls), "ready", "restarting",
-	// "failed" (it is tried again when needed) or "closed".
+	// "failed" (the next call tries again) or "closed".
 	State string
 
 	Protocol      string // the negotiated revision
 	ServerName    string
 	ServerVersion string
 	Instructions  string // from the server, for the model; with Options.Pins, empty until the tools were listed
-	Restarts      int
-	Err           error // why it failed or restarts
+	Restarts      int    // number of lost connections
+	Err           error  // the last failure, if State is "restarting" or "failed"
 
 	// PromptsVersion and ResourcesVersion grow whenever the list of prompts, or of resources and resource
-	// templates, may have changed. They are 0 if the server has declared none.
+	// templates, may have changed. The version is 0 if the server does not declare prompts, or resources.
 	PromptsVersion, ResourcesVersion int64
 }
 
 // Status returns the current status. It does not contact the server.
 func (c *Client) Status() Status {
 	s, server := c.sup.status()
-	if c.cfg.Pins != nil { // the pins may withhold them
+	if c.cfg.Pins != nil { // which may withhold the instructions
 		s.Instructions = ""
-		if known := c.cat.snap.Load(); known != nil {
-			s.Instructions = known.instructions
+		if listed := c.cat.snap.Load(); listed != nil {
+			s.Instructions = listed.instructions
 		}
 	}
 	if server.declares("prompts") {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,14 +25,14 @@ type conn struct {
 	onNotify func(method string, params map[string]any) // for what onNotification does not handle; called on the reading goroutine
 	opened   time.Time
 
-	protocol    protocol // negotiated; set by the handshake
-	server      initResult
-	httpVersion atomic.Pointer[string] // the revision, for goroutines that run during the handshake; nil or empty if unknown
-	lastID      atomic.Int64
+	protocol      protocol // negotiated; set by the handshake
+	server        initResult
+	headerVersion atomic.Pointer[string] // the revision for postAnswer, also during the handshake; nil or empty if unknown
+	lastID        atomic.Int64
 
 	calls           callList
-	callsInFlight   atomic.Int64          // calls and lists in progress
-	routes          table[func(progress)] // by progress token
+	activeUses      atomic.Int64          // uses between supervisor.acquire and release
+	progressFuncs   table[func(progress)] // by progress token
 	serverRequests  table[func()]         // cancel functions, by id
 	answersInFlight atomic.Int64          // only over HTTP
 	subscribed      chan struct{}         // has one element when the server has acknowledged a subscription to resources
@@ -79,13 +78,13 @@ func (c *conn) request(ctx context.Context, method string, params map[string]any
 	return c.requestIn(ctx, c.protocol, method, params, header)
 }
 
-// requestIn is request with a protocol that is not negotiated yet.
+// requestIn is like request, with a protocol that is not negotiated yet.
 func (c *conn) requestIn(ctx context.Context, p protocol, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
 	if c.dead() {
 		return nil, &unreachedError{context.Cause(c.life)}
 	}
 	id := fmt.Sprintf("%s%d", idPrefix, c.lastID.Add(1))
-	if c.proc != nil {
+	if c.proc != nil { // stdin writes a request only while its caller waits
 		c.proc.stdin.addWaiting(id)
 		defer c.proc.stdin.removeWaiting(id)
 	}
@@ -94,20 +93,22 @@ func (c *conn) requestIn(ctx context.Context, p protocol, method string, params 
 	if err == nil {
 		return c.resultOf(method, res)
 	}
-	if ctx.Err() != nil && !errors.Is(err, ErrLost) {
+	if ctx.Err() != nil && !errors.Is(err, ErrLost) { // the caller has cancelled the request
 		c.sendCancelled(id, method, context.Cause(ctx))
 		return nil, context.Cause(ctx)
 	}
-	return nil, c.classify(err, x, id, method)
+	return nil, c.handleSendError(err, x, method)
 }
 
+// resultOf returns the result of an answer, or its error: a [*CallError], or errTooLarge or errMalformed if errorAnswer has
+// replaced the server's answer.
 func (c *conn) resultOf(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
 	if res == nil {
 		return nil, fmt.Errorf("%s: the answer is empty", method)
 	}
 	if e := res.Error; e != nil {
-		if e.Code == codeTooLarge { // errorAnswer replaced the server's answer
-			return nil, fmt.Errorf("%w%s", errTooLarge, strings.TrimPrefix(e.Message, errTooLarge.Error()))
+		if e.Code == codeTooLarge {
+			return nil, fmt.Errorf("%w: %s", errTooLarge, e.Message)
 		}
 		if e.Code == codeMalformed {
 			return nil, fmt.Errorf("%w: the answer to %s: %s", errMalformed, method, e.Message)
@@ -124,16 +125,18 @@ func (c *conn) resultOf(method string, res *transport.JSONRPCResponse) (json.Raw
 	return res.Result, nil
 }
 
-// classify decides what a transport's error means for the connection and the request, and returns the error for the caller.
-func (c *conn) classify(err error, x *exchange, id, method string) error {
-	if ce, ok := errors.AsType[*CallError](err); ok {
+// handleSendError returns the error for the caller of a failed request, and ends the connection if the transport's error
+// means that it is lost.
+func (c *conn) handleSendError(err error, x *exchange, method string) error {
+	if ce, ok := errors.AsType[*CallError](err); ok { // from roundTripper, which does not know the method
 		named := *ce
 		named.Method = method
 		return &named
 	}
-	if reason := x.refused.Load(); reason != nil && errors.Is(*reason, errTooLarge) {
-		return fmt.Errorf("%w: the limit is %d bytes", errTooLarge, c.cfg.Limits.Message)
-	} else if reason != nil {
+	if reason := x.refused.Load(); reason != nil {
+		if errors.Is(*reason, errTooLarge) {
+			return fmt.Errorf("%w: the limit is %d bytes", errTooLarge, c.cfg.Limits.Message)
+		}
 		return fmt.Errorf("%w: the answer to %s: %w", errMalformed, method, *reason)
 	}
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
@@ -146,8 +149,8 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		c.fail(err)
 		return &unreachedError{fmt.Errorf("%w: %w", ErrLost, err)}
 	}
-	if ue, ok := errors.AsType[*url.Error](err); ok {
-		err = ue // without mcp-go's prefix
+	if urlErr, ok := errors.AsType[*url.Error](err); ok {
+		err = urlErr // without mcp-go's prefix
 	}
 	if !errors.Is(err, ErrLost) {
 		// Over HTTP a request that was written has its own stream, so its failure says nothing about the connection.
@@ -156,19 +159,20 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		}
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	if !c.reached(x, id) {
+	if !c.mayHaveReached(x) {
 		return &unreachedError{err}
 	}
 	return err
 }
 
-// sendCancelled notifies the server that the caller no longer waits. In the revisions without sessions the end of an
-// HTTP stream has this meaning.
+// sendCancelled notifies the server that the caller no longer waits. A handshake must not be cancelled. In the revisions
+// without sessions the end of an HTTP stream cancels its request.
 func (c *conn) sendCancelled(id, method string, reason error) {
 	if c.proc != nil && !c.proc.stdin.removeWaiting(id) {
 		return // the server never got the request
 	}
-	if method == "initialize" || method == "server/discover" || c.kind != wireLines && !c.protocol.notifies() || c.dead() {
+	handshake := method == "initialize" || method == "server/discover" // c.protocol may be nil
+	if handshake || c.kind != wireLines && !c.protocol.notifies() || c.dead() {
 		return
 	}
 	c.goWorkIn(&c.cancelNotices, func() {
@@ -185,7 +189,8 @@ func (c *conn) notifyServer(ctx context.Context, method string, params map[strin
 	return c.tr.SendNotification(ctx, n)
 }
 
-// serverError adds the server's name, its exit status and the end of its stderr to an error.
+// serverError adds the server's name to an error and, if its process has ended, the exit status and the end of stderr.
+// cn may be nil.
 func (c *config) serverError(cn *conn, err error) error {
 	if _, ok := errors.AsType[*CallError](err); ok {
 		return err
@@ -220,23 +225,22 @@ func (c *conn) ping(ctx context.Context) error {
 	return err
 }
 
-// pingIdle ends the connection to an idle server that does not answer. A busy server may not answer, and is not pinged.
-func (c *conn) pingIdle(limit time.Duration) {
-	if c.callsInFlight.Load() > 0 {
+// pingIdle ends the connection to an idle server that does not answer within the time, or 10 seconds if that is shorter.
+// A busy server may not answer, and is not pinged.
+func (c *conn) pingIdle(wait time.Duration) {
+	if c.activeUses.Load() > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.life, min(limit, 10*time.Second))
+	ctx, cancel := context.WithTimeout(c.life, min(wait, 10*time.Second))
 	defer cancel()
-	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.callsInFlight.Load() == 0 {
+	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.activeUses.Load() == 0 { // a call may have begun meanwhile
 		c.fail(errors.New("it does not answer a ping"))
 	}
 }
 
 func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

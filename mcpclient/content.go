@@ -23,8 +23,8 @@ type result struct {
 	Inputs     map[string]json.RawMessage `json:"inputRequests"`
 	State      string                     `json:"requestState"`
 
-	Task json.RawMessage `json:"task"` // of revision 2025-11-25
-	task *task           // of all revisions; nil for none
+	OldTask json.RawMessage `json:"task"` // only in revision 2025-11-25
+	task    *task           // in all revisions; nil for none
 }
 
 // chunks turns a result into what the model reads: the content or, without content, the structured content.
@@ -37,13 +37,13 @@ func (r *result) chunks() []tool.Chunk {
 	if bytes.Equal(structured, []byte("null")) {
 		structured = nil
 	}
-	if len(out) == 0 && structured != nil {
+	switch {
+	case len(out) > 0:
+	case structured != nil:
 		out = append(out, tool.Text(visible.Result(string(structured))))
-	}
-	if len(out) == 0 && r.IsError {
+	case r.IsError:
 		out = append(out, tool.Failure(""))
-	}
-	if len(out) == 0 {
+	default:
 		out = append(out, tool.Text(""))
 	}
 	last := &out[len(out)-1]
@@ -63,7 +63,7 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	return b
 }
 
-// removeInvisible removes invisible characters from the name, the media type and, if it is text, the content of a file.
+// removeInvisible removes invisible characters from the name, the media type and, if valid UTF-8, the bytes.
 func removeInvisible(d *message.Data) {
 	d.Name, d.MediaType = visible.Text(d.Name), visible.Text(d.MediaType)
 	if text := string(d.Bytes); utf8.ValidString(text) && visible.Result(text) != text {
@@ -71,17 +71,12 @@ func removeInvisible(d *message.Data) {
 	}
 }
 
-// metadata returns the server's metadata, with the content that the blocks do not represent completely under
-// [mcpcontent.Key]. A server cannot set that key.
+// metadata returns the server's metadata. Under [mcpcontent.Key], which a server cannot set, it has the content that the
+// blocks do not represent completely.
 func (r *result) metadata() map[string]json.RawMessage {
-	_, claimed := r.Meta[mcpcontent.Key]
-	kept := mcpcontent.Keep(r.Content)
-	if kept == nil && !claimed {
-		return r.Meta
-	}
 	out := maps.Clone(r.Meta)
 	delete(out, mcpcontent.Key)
-	if kept != nil {
+	if kept := mcpcontent.Keep(r.Content); kept != nil {
 		if out == nil {
 			out = map[string]json.RawMessage{}
 		}
@@ -104,7 +99,7 @@ func (m promptMessage) message() *message.Message {
 	return &message.Message{Role: role, Blocks: blocks(m.Content)}
 }
 
-// blocks reads one content object or a list of them.
+// blocks decodes a content object, or a list of such objects.
 func blocks(raw json.RawMessage) message.Blocks {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {

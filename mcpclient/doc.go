@@ -49,17 +49,17 @@
 //
 // # Skills
 //
-// [Client.Skills] loads the skills of a server with MCP's skills extension (SEP-2640). Models are told that their text is
-// the server's. A file is fetched when it is read, and is used only if it has the listed size and digest. That only shows
-// that the server is consistent; [Options.Pins] withhold a skill that has changed since it was first read.
+// [Client.Skills] loads the skills of a server with MCP's skills extension (SEP-2640). Models are told that the text of a
+// skill is the server's. A file is fetched when it is read, and is used only if it has the listed size and digest. The
+// check only shows that the server is consistent; [Options.Pins] withhold a skill that has changed since it was first read.
 //
 // # Tasks
 //
 // A server may return the result of a long call later, as a task: with MCP's tasks extension, or in revision 2025-11-25
 // for tools whose list entry supports tasks. The call polls for the result as often as the server says, answers the
 // server's questions, and continues after a lost connection. [Timeouts].Call limits it like any call, and the task is
-// cancelled when the call's context ends. An agent with calls in the background continues in the meantime; from revision
-// 2026-07-28 on it does so from the second call of a tool, since only a call shows that the tool has tasks.
+// cancelled when the call's context ends. An agent with calls in the background continues in the meantime. From revision
+// 2026-07-28 on it waits for the first call of a tool, since only a call shows that the tool has tasks.
 //
 // # Supervision
 //
@@ -114,7 +114,7 @@
 //   - Characters that people do not see are removed from names, descriptions and instructions,
 //     and from results if they carry text.
 //   - A started server has the rights of the program, unless [Command].Confine confines it. A
-//     server that must be confined, because of its [Sandbox], is not started otherwise.
+//     server with a [Sandbox] is not started without Confine.
 //   - [Options].Pins withhold what the server changes after it was allowed.
 //   - A message that two readers could read differently is an error, and so is an answer to a
 //     request that was not made.
@@ -136,5 +136,5 @@ package mcpclient
 //     sessions; without them it sends requests over HTTP and reads the responses itself.
 //   - supervisor: at most one conn, and the state of the server.
 //   - catalogue: the server's lists, pins, and watched resources.
-//   - calls: requests with timeouts, progress and repetition.
+//   - runner: requests with timeouts, progress and repetition.
 //   - Client: the API.

@@ -101,17 +101,17 @@ func (e *httpStatusError) Unwrap() error {
 }
 
 func (e *httpStatusError) Error() string {
-	hint := ""
+	msg := fmt.Sprintf("HTTP status %d", e.code)
 	switch e.code {
 	case 401, 403:
-		hint = "; the server requires other credentials: check Headers, or set OAuth"
+		msg += "; the server requires other credentials: check Headers, or set OAuth"
 	case 404:
-		hint = "; check the URL"
+		msg += "; check the URL"
 	}
 	if e.body != "" {
-		hint += ": " + e.body
+		msg += ": " + e.body
 	}
-	return fmt.Sprintf("HTTP status %d%s", e.code, hint)
+	return msg
 }
 
 func clip(s string, limit int) string { return visible.Cut(s, limit, "…") }

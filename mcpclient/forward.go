@@ -26,11 +26,11 @@ func (t *remoteTool) Judge(c *permission.Call) {
 	}
 }
 
-// A forwardedCall is the [permission.Checker] of a call of a tool that calls others.
+// A forwardedCall is the [permission.Checker] for a call of a tool that calls other tools.
 type forwardedCall struct {
 	permission.BaseChecker
-	tool  *remoteTool
-	input json.RawMessage
+	tool  *remoteTool     // the tool that forwards the call
+	input json.RawMessage // of that tool
 }
 
 // Check applies the deny and ask rules for the tool that the call is forwarded to.

@@ -35,15 +35,14 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
+	i := slices.IndexFunc(s.groups, func(o Group) bool { return o.key == g.key })
+	if i < 0 {
+		return nil, nil // the server no longer has the group
+	}
 	var out []tool.Tool
-	for _, current := range s.groups {
-		if current.key != g.key {
-			continue
-		}
-		for _, t := range s.tools {
-			if _, in := slices.BinarySearch(current.members, t.Info().Name); in {
-				out = append(out, t)
-			}
+	for _, t := range s.tools {
+		if _, isMember := slices.BinarySearch(s.groups[i].members, t.Info().Name); isMember {
+			out = append(out, t)
 		}
 	}
 	return out, nil
@@ -68,18 +67,19 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 }
 
 // decodeGroup reads an entry of groups/list.
-func decodeGroup(raw json.RawMessage) (r listEntry, ok bool) {
-	err := strictjson.Unmarshal(raw, &r)
-	return r, err == nil && validGroup(r.Name)
+func decodeGroup(raw json.RawMessage) (entry listEntry, ok bool) {
+	err := strictjson.Unmarshal(raw, &entry)
+	return entry, err == nil && validGroup(entry.Name)
 }
 
 func validGroup(name string) bool {
 	return name != "" && len(name) <= maxNameBytes && visible.Text(name) == name
 }
 
-// buildGroups joins groups/list with the labels of the tools. Tools without a label are in the group named
-// after the server. Groups without tools are left out, and their parents become the parents of their children.
-func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
+// buildGroups joins groups/list with the group labels of the tools. A tool without a label is in the group named after
+// the server. A group without tools is left out; the groups in it move to its parents. text has the titles and
+// descriptions to use, which are the pinned ones if there are pins; nil for none.
+func buildGroups(cat *catalogue, tools []*remoteTool, entries []json.RawMessage, text *serverText) []Group {
 	server := cat.cfg.name
 	byKey, parents := map[string]*Group{}, map[string][]string{}
 	addOnce := func(key string) *Group {
@@ -93,24 +93,24 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 		}
 		return g
 	}
-	for _, raw := range raws {
-		r, ok := decodeGroup(raw)
+	for _, raw := range entries {
+		entry, ok := decodeGroup(raw)
 		if !ok {
 			continue
 		}
-		g := addOnce(r.Name)
+		g := addOnce(entry.Name)
 		if text != nil {
-			g.Title, g.Description = text.Groups[r.Name].Title, text.Groups[r.Name].Description
+			g.Title, g.Description = text.Groups[entry.Name].Title, text.Groups[entry.Name].Description
 		}
-		parents[r.Name] = r.groups()
+		parents[entry.Name] = entry.groups()
 	}
 	for _, t := range tools {
 		keys := t.groups
 		if len(keys) == 0 {
 			keys = []string{""}
 		}
-		for _, k := range keys {
-			g := addOnce(k)
+		for _, key := range keys {
+			g := addOnce(key)
 			g.members = append(g.members, t.info.Name)
 		}
 	}

@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 // clientInfo identifies the client to servers.
 var clientInfo = json.RawMessage(fmt.Sprintf(`{"name":"kitbag","version":%q}`, moduleVersion()))
 
+// moduleVersion returns the version of kitbag in the program.
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range append(info.Deps, &info.Main) {
@@ -35,9 +37,9 @@ func moduleVersion() string {
 // older servers ignore unknown methods.
 const probeTimeout = 2 * time.Second
 
-// errProbed means that the server exited because of server/discover. Such servers accept initialize when they
-// are started again.
-var errProbed = errors.New("the server exited when it received server/discover")
+// errExitedOnDiscover means that the server exited on the unknown method server/discover. Such a server accepts initialize
+// when it is started again.
+var errExitedOnDiscover = errors.New("the server exited when it received server/discover")
 
 // handshake negotiates the protocol revision. A version that is set, by configuration or an earlier handshake, is the
 // only one requested.
@@ -62,13 +64,13 @@ func (c *conn) handshakeHTTP(ctx context.Context) error {
 	defer cancel()
 	err := c.discover(probe, mcp.LATEST_PROTOCOL_VERSION)
 	if err == nil || ctx.Err() != nil || c.dead() || errors.Is(err, ErrLogin) || isStatus(err, 401, 403) {
-		return err
+		return err // initialize would fail for the same reason
 	}
 	return c.initialize(ctx, "")
 }
 
-// handshakeStdio sends server/discover, and after probeTimeout also initialize: a server that starts slowly answers the
-// request that it knows.
+// handshakeStdio sends server/discover. If the server refuses, or does not answer within probeTimeout, it sends
+// initialize. A server that starts slowly then gets both, and answers the request that it knows.
 func (c *conn) handshakeStdio(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,11 +78,15 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 		result initResult
 		err    error
 	}
-	discovered, initialized := make(chan answer, 1), make(chan answer, 1)
-	go func() {
-		h, err := c.requestDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
-		discovered <- answer{h, err}
-	}()
+	start := func(request func(context.Context, string) (initResult, error), version string) <-chan answer {
+		out := make(chan answer, 1)
+		go func() {
+			res, err := request(ctx, version)
+			out <- answer{res, err}
+		}()
+		return out
+	}
+	discovered := start(c.requestDiscover, mcp.LATEST_PROTOCOL_VERSION)
 	var got answer
 	select {
 	case got = <-discovered:
@@ -88,11 +94,8 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 			return c.initialize(ctx, "")
 		}
 	case <-time.After(probeTimeout):
-		go func() {
-			h, err := c.requestInitialize(ctx, "")
-			initialized <- answer{h, err}
-		}()
-		select {
+		initialized := start(c.requestInitialize, "")
+		select { // if the first answer is an error, the other request may succeed
 		case got = <-discovered:
 			if got.err != nil && ctx.Err() == nil {
 				got = <-initialized
@@ -107,35 +110,35 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 	case got.err == nil:
 		return c.finishHandshake(ctx, got.result)
 	case c.dead():
-		return fmt.Errorf("%w: %w", errProbed, got.err)
+		return fmt.Errorf("%w: %w", errExitedOnDiscover, got.err)
 	}
 	return got.err
 }
 
 func (c *conn) discover(ctx context.Context, version string) error {
-	h, err := c.requestDiscover(ctx, version)
+	res, err := c.requestDiscover(ctx, version)
 	if err != nil {
-		c.setVersion("")
+		c.setVersion("") // initialize is sent without a version header
 		return err
 	}
-	return c.finishHandshake(ctx, h)
+	return c.finishHandshake(ctx, res)
 }
 
 func (c *conn) initialize(ctx context.Context, version string) error {
-	h, err := c.requestInitialize(ctx, version)
+	res, err := c.requestInitialize(ctx, version)
 	if err != nil {
 		return err
 	}
-	return c.finishHandshake(ctx, h)
+	return c.finishHandshake(ctx, res)
 }
 
 // finishHandshake sets the negotiated revision for further requests, and sends the notification that older revisions
 // require.
-func (c *conn) finishHandshake(ctx context.Context, h initResult) error {
-	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
-	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
-	c.protocol, c.server = c.protocolOf(h.ProtocolVersion), h
-	c.setVersion(h.ProtocolVersion)
+func (c *conn) finishHandshake(ctx context.Context, res initResult) error {
+	res.Instructions = clip(visible.Text(res.Instructions), maxToolBytes) // no longer than a tool's definition
+	res.ServerInfo = serverInfo{visible.Text(res.ServerInfo.Name), visible.Text(res.ServerInfo.Version)}
+	c.protocol, c.server = c.protocolOf(res.ProtocolVersion), res
+	c.setVersion(res.ProtocolVersion)
 	if !c.protocol.notifies() {
 		return nil
 	}
@@ -147,15 +150,15 @@ func (c *conn) finishHandshake(ctx context.Context, h initResult) error {
 
 // setVersion sets the revision for the HTTP header of further requests.
 func (c *conn) setVersion(version string) {
-	c.httpVersion.Store(&version)
-	if h, ok := c.tr.(transport.HTTPConnection); ok {
-		h.SetProtocolVersion(version)
+	c.headerVersion.Store(&version)
+	if tr, ok := c.tr.(transport.HTTPConnection); ok {
+		tr.SetProtocolVersion(version)
 	}
 }
 
 // requestDiscover negotiates by server/discover, as of 2026-07-28, first with the version, then with one that the server
 // names. An answer without versions is not accepted: some servers answer every method with an empty object.
-func (c *conn) requestDiscover(ctx context.Context, version string) (h initResult, err error) {
+func (c *conn) requestDiscover(ctx context.Context, version string) (res initResult, err error) {
 	for range 2 {
 		c.setVersion(version)
 		raw, err := c.requestIn(ctx, c.protocolOf(version), "server/discover", nil, nil)
@@ -164,27 +167,26 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (h initResul
 		case hasCode(err, codeUnsupportedVersion):
 			supported = versionsOf(err)
 		case err != nil:
-			return h, err
+			return res, err
 		default:
-			if err := strictjson.Unmarshal(raw, &h); err != nil {
-				return h, fmt.Errorf("server/discover: %w", err)
+			if err := strictjson.Unmarshal(raw, &res); err != nil {
+				return res, fmt.Errorf("server/discover: %w", err)
 			}
-			supported = h.SupportedVersions
+			supported = res.SupportedVersions
 		}
 		if err == nil && slices.Contains(supported, version) {
-			if info, ok := h.Meta[mcp.MetaKeyServerInfo]; ok {
-				_ = strictjson.Unmarshal(info, &h.ServerInfo)
+			if info, ok := res.Meta[mcp.MetaKeyServerInfo]; ok {
+				_ = strictjson.Unmarshal(info, &res.ServerInfo) // which is only for display
 			}
-			h.ProtocolVersion = version
-			return h, nil
+			res.ProtocolVersion = version
+			return res, nil
 		}
-		next := mcp.NegotiateMutuallySupportedVersion(supported)
-		if next == "" || !mcp.IsModernProtocol(next) {
-			return h, fmt.Errorf("server/discover: the server supports %q, of which this client supports none without initialize", supported)
+		version = mcp.NegotiateMutuallySupportedVersion(supported)
+		if !mcp.IsModernProtocol(version) {
+			return res, fmt.Errorf("server/discover: the server supports %q, of which this client supports none without initialize", supported)
 		}
-		version = next
 	}
-	return h, errors.New("server/discover: the server refuses the versions that it lists")
+	return res, errors.New("server/discover: the server refuses the versions that it lists")
 }
 
 // versionsOf returns the versions that an unsupported-version error lists.
@@ -199,33 +201,32 @@ func versionsOf(err error) []string {
 }
 
 // requestInitialize negotiates by initialize, as until 2025-11-25.
-func (c *conn) requestInitialize(ctx context.Context, version string) (h initResult, err error) {
-	if version == "" {
-		version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
-	}
-	raw, err := c.requestIn(ctx, c.protocolOf(""), "initialize", map[string]any{
-		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind, true),
+func (c *conn) requestInitialize(ctx context.Context, version string) (res initResult, err error) {
+	p := c.protocolOf("")
+	raw, err := c.requestIn(ctx, p, "initialize", map[string]any{
+		"protocolVersion": cmp.Or(version, mcp.LATEST_LEGACY_PROTOCOL_VERSION),
+		"clientInfo":      clientInfo, "capabilities": c.hub.capabilities(c.kind, p.notifies()),
 	}, nil)
 	if err != nil {
-		return h, err
+		return res, err
 	}
-	if err := strictjson.Unmarshal(raw, &h); err != nil {
-		return h, fmt.Errorf("initialize: %w", err)
+	if err := strictjson.Unmarshal(raw, &res); err != nil {
+		return res, fmt.Errorf("initialize: %w", err)
 	}
-	if !mcp.IsValidProtocolVersion(h.ProtocolVersion) || mcp.IsModernProtocol(h.ProtocolVersion) {
-		return h, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
+	if !mcp.IsValidProtocolVersion(res.ProtocolVersion) || mcp.IsModernProtocol(res.ProtocolVersion) {
+		return res, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", res.ProtocolVersion)
 	}
-	return h, nil
+	return res, nil
 }
 
 // changeFilter returns the lists whose changes the server announces, as the filter of subscriptions/listen.
-func (h *initResult) changeFilter() map[string]any {
+func (r *initResult) changeFilter() map[string]any {
 	filter := map[string]any{}
 	for _, capability := range []string{"tools", "groups", "prompts", "resources"} {
 		var c struct {
 			ListChanged bool `json:"listChanged"`
 		}
-		if json.Unmarshal(h.Capabilities[capability], &c) == nil && c.ListChanged {
+		if json.Unmarshal(r.Capabilities[capability], &c) == nil && c.ListChanged {
 			filter[capability+"ListChanged"] = true
 		}
 	}
@@ -248,10 +249,10 @@ type serverInfo struct {
 }
 
 // declares reports whether the server has the capability or extension.
-func (h *initResult) declares(capability string) bool {
-	if h.Capabilities[capability] != nil {
+func (r *initResult) declares(capability string) bool {
+	if r.Capabilities[capability] != nil {
 		return true
 	}
 	var extensions map[string]json.RawMessage
-	return json.Unmarshal(h.Capabilities["extensions"], &extensions) == nil && extensions[capability] != nil
+	return json.Unmarshal(r.Capabilities["extensions"], &extensions) == nil && extensions[capability] != nil
 }

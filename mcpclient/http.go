@@ -23,18 +23,18 @@ import (
 
 var errSessionGone = errors.New("the server does not know the session")
 
-// An exchange records facts about one request for conn.classify. It is passed in the request's context, since
+// An exchange records facts about one request for conn.handleSendError. It is passed in the request's context, since
 // mcp-go would turn errors into text.
 type exchange struct {
-	id         string
-	written    atomic.Bool           // the whole request was sent
-	unfiltered bool                  // the sender checks the response itself
-	refused    atomic.Pointer[error] // why the answer cannot be used
+	id              string
+	written         atomic.Bool           // the whole request was sent
+	checkedBySender bool                  // roundTripper leaves the response to its sender, sessionlessProtocol.post
+	refused         atomic.Pointer[error] // why the answer cannot be used
 }
 
 type exchangeKey struct{}
 
-// withExchange returns a context that records what happens in the exchange.
+// withExchange returns the context for the request of the exchange.
 func withExchange(ctx context.Context, x *exchange) context.Context {
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -48,13 +48,13 @@ func withExchange(ctx context.Context, x *exchange) context.Context {
 
 // A roundTripper adds headers, limits the size of responses, and turns failed requests into typed errors.
 type roundTripper struct {
-	next    http.RoundTripper
-	origin  *url.URL
-	headers map[string]string
-	token   func(context.Context) (string, error) // nil for none
-	server  string
-	max     int
-	logs    bool // Options.Log is set
+	next     http.RoundTripper
+	origin   *url.URL // headers and token are sent only to its scheme and host
+	headers  map[string]string
+	token    func(context.Context) (string, error) // nil for none
+	server   string                                // its name, for errors
+	maxBytes int                                   // of a message
+	hasLog   bool                                  // Options.Log is set
 }
 
 func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -84,14 +84,14 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodPost && res.StatusCode >= 400 {
 		return nil, rt.failure(req, res)
 	}
-	f := filter{max: rt.max, logs: rt.logs}
-	f.x, _ = req.Context().Value(exchangeKey{}).(*exchange)
+	f := filter{maxBytes: rt.maxBytes, hasLog: rt.hasLog}
+	f.exchange, _ = req.Context().Value(exchangeKey{}).(*exchange)
 	mediaType, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
-	case f.x != nil && f.x.unfiltered:
+	case f.exchange != nil && f.exchange.checkedBySender:
 	case mediaType == "text/event-stream" || req.Method == http.MethodGet: // a GET opens a stream
 		res.Body = newEventBody(res.Body, f)
-	case mediaType == "application/json" && f.x != nil:
+	case mediaType == "application/json" && f.exchange != nil:
 		defer res.Body.Close()
 		data, err := f.readMessage(res.Body)
 		if err != nil {
@@ -99,13 +99,13 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		res.Body = io.NopCloser(bytes.NewReader(data))
 	default:
-		res.Body = http.MaxBytesReader(nil, res.Body, int64(rt.max))
+		res.Body = http.MaxBytesReader(nil, res.Body, int64(rt.maxBytes))
 	}
 	return res, nil
 }
 
-// failure turns an HTTP error into a Go error. A server that does not know the session has not run the request; it answers
-// with 404, as specified, or with 400 and a text. Any other body may be a JSON-RPC error.
+// failure turns an HTTP error into a Go error. A server that does not know the session has not run the request. Its status
+// is 404, as specified, or 400 with a text about the session.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()
@@ -125,7 +125,7 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	if _, err := strictjson.Message(body); err == nil && json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
 		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: visible.Text(msg.Error.Message), Data: msg.Error.Data}
 	}
-	return &httpStatusError{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
+	return &httpStatusError{code: res.StatusCode, body: clip(strings.TrimSpace(string(body)), 300)}
 }
 
 var discardLogger = slog.New(slog.DiscardHandler)
@@ -139,7 +139,7 @@ func baseTransport(cfg *config) (rt http.RoundTripper, closeIdle func()) {
 		return newOutboundGuard(cfg.url, cfg.http.Client.Transport)
 	}
 	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // the program has replaced it
+	if !ok { // the program has replaced the default
 		return newOutboundGuard(cfg.url, http.DefaultTransport)
 	}
 	t = t.Clone()
@@ -157,10 +157,10 @@ func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http
 	}
 	next, closeIdle := baseTransport(cfg)
 	if cfg.login != nil {
-		next, closeIdle = cfg.login, func() {} // the login is kept over reconnects
+		next, closeIdle = cfg.login, func() {} // Client.Close closes the connections of the login
 	}
-	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, token: cfg.http.Token, server: cfg.name, max: cfg.Limits.Message,
-		logs: cfg.Log != nil}
+	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, token: cfg.http.Token,
+		server: cfg.name, maxBytes: cfg.Limits.Message, hasLog: cfg.Log != nil}
 	if kind == wireSSE {
 		tr, err = transport.NewSSE(cfg.http.URL, transport.WithHTTPClient(client), transport.WithSSELogger(discardLogger),
 			transport.WithEndpointTimeout(cfg.Timeouts.Start), transport.WithResponseTimeout(cfg.Timeouts.Call))

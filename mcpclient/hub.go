@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,47 +19,47 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// Limits of the requests of one server that are handled at a time. Further requests are refused at once, so that a flood
-// costs little, and a host that does not answer does not block others.
+// How many requests of one server are handled at a time. Further requests are refused at once, so that a flood costs
+// little. The limit per host is lower, so that a host that does not answer does not block other hosts.
 const (
 	maxOpenRequests = 1024
-	maxOpenPerHost  = 16 // for the calls of one host
+	maxOpenPerHost  = 16
 )
 
-// A hub answers the server's requests. A client has one for all its connections, so that a
-// server cannot reset the limit for sampling by crashing.
+// A hub answers the server's requests. A client has one hub for all its connections, so that a server cannot reset the
+// limit for sampling by crashing.
 type hub struct {
 	cfg     *config
-	samples atomic.Int64
+	samples atomic.Int64           // number of sampling requests, for Limits.Samples
 	level   atomic.Pointer[string] // set by SetLogLevel; nil until then
 
-	mu    sync.Mutex
-	roots []string    // Options.Roots, or the directories of SetRoots
-	open  map[any]int // requests in progress, by the host of the call
-	total int         // requests in progress of all hosts
+	mu         sync.Mutex
+	roots      []string    // Options.Roots, or the directories of SetRoots
+	openByHost map[any]int // requests in progress, by the host of the call
+	open       int         // requests in progress of all hosts
 }
 
-func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
+func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, openByHost: map[any]int{}} }
 
-// begin counts a request of the server until end is called; ok is false if there are too many.
-func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
-	var caller any // nil for requests that belong to no call
-	if c := host.From(ctx); c != nil && reflect.ValueOf(c).Comparable() {
-		caller = c
+// beginRequest counts a request of the server until end is called; ok is false if there are too many.
+func (h *hub) beginRequest(ctx context.Context) (end func(), ok bool) {
+	var key any // shared by requests without a host and hosts that cannot be map keys
+	if caller := host.From(ctx); caller != nil && reflect.ValueOf(caller).Comparable() {
+		key = caller
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.total >= maxOpenRequests || h.open[caller] >= maxOpenPerHost {
+	if h.open >= maxOpenRequests || h.openByHost[key] >= maxOpenPerHost {
 		return nil, false
 	}
-	h.total++
-	h.open[caller]++
+	h.open++
+	h.openByHost[key]++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.total--
-		if h.open[caller]--; h.open[caller] == 0 {
-			delete(h.open, caller)
+		h.open--
+		if h.openByHost[key]--; h.openByHost[key] == 0 {
+			delete(h.openByHost, key)
 		}
 	}, true
 }
@@ -83,7 +84,8 @@ func (h *hub) setRootDirs(dirs []string) bool {
 }
 
 // capabilities returns what the client declares to the server: nothing over SSE, where mcp-go cannot answer requests.
-// notifies is protocol.notifies, which is false only for the revisions without sessions; these have extensions.
+// notifies is protocol.notifies: only a revision with notifications announces changed roots, and only one without them has
+// extensions.
 func (h *hub) capabilities(kind wire, notifies bool) *capabilities {
 	caps := new(capabilities)
 	if kind == wireSSE {
@@ -122,21 +124,23 @@ type rootsCapability struct {
 	ListChanged bool `json:"listChanged,omitempty"`
 }
 
+// handle returns the result for a request of the server.
 func (h *hub) handle(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	if method == "ping" {
 		return struct{}{}, nil
 	}
-	end, ok := h.begin(ctx)
+	end, ok := h.beginRequest(ctx)
 	if !ok {
 		return nil, fmt.Errorf("%s: too many open requests (at most %d for the calls of one host, and %d in all); wait for an answer", method, maxOpenPerHost, maxOpenRequests)
 	}
 	defer end()
-	switch dirs, ok := h.rootDirs(); {
+	dirs, hasRoots := h.rootDirs()
+	switch {
 	case method == "elicitation/create" && h.cfg.Elicitation != nil:
 		return h.elicit(ctx, params)
 	case method == "sampling/createMessage" && h.cfg.Sampling != nil:
 		return h.sample(ctx, params)
-	case method == "roots/list" && ok:
+	case method == "roots/list" && hasRoots:
 		return listRoots(dirs)
 	}
 	return nil, &CallError{Server: h.cfg.name, Method: method, Code: codeMethodNotFound, Message: "this client does not support " + method}
@@ -147,15 +151,15 @@ func (h *hub) refuse(code int, method, format string, args ...any) error {
 	return &CallError{Server: h.cfg.name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
 }
 
-// elicited is the result of elicitation/create.
-type elicited struct {
+// An elicitResult is the result of elicitation/create.
+type elicitResult struct {
 	Action  host.Action `json:"action"`
 	Content any         `json:"content,omitempty"`
 }
 
 // elicit asks the user a question. A question that must not be shown is refused. An answer that does not fit
 // the question is not sent, because the server may learn only what it has asked for.
-func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, error) {
+func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicitResult, error) {
 	const method = "elicitation/create"
 	var p struct {
 		Mode    string          `json:"mode"`
@@ -167,36 +171,39 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 	if err := strictjson.Unmarshal(params, &p); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	q := host.Elicitation{Server: h.cfg.name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
-	q = q.Clean()
-	if p.Mode == "url" && p.URL == "" || p.Mode == "form" && p.URL != "" || p.Mode != "" && p.Mode != "url" && p.Mode != "form" {
+	mode := "form"
+	if p.URL != "" {
+		mode = "url"
+	}
+	if p.Mode != "" && p.Mode != mode {
 		return nil, h.refuse(codeInvalidParams, method, "the mode %.20q does not match the other parameters", p.Mode)
 	}
+	q := host.Elicitation{Server: h.cfg.name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}.Clean()
 	if err := q.Check(); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	a, err := h.cfg.Elicitation(ctx, q)
+	answer, err := h.cfg.Elicitation(ctx, q)
 	if ctx.Err() != nil {
-		return &elicited{Action: host.ActionCancel}, nil
+		return &elicitResult{Action: host.ActionCancel}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	switch a.Action {
+	switch answer.Action {
 	case host.ActionDecline, host.ActionCancel:
-		return &elicited{Action: a.Action}, nil
+		return &elicitResult{Action: answer.Action}, nil
 	case host.ActionAccept:
 	default:
-		return nil, fmt.Errorf("%s: Options.Elicitation returned the action %q", method, a.Action)
+		return nil, fmt.Errorf("%s: Options.Elicitation returned the unknown action %q", method, answer.Action)
 	}
-	if a, err = q.Accept(a.Content); err != nil {
+	if answer, err = q.Accept(answer.Content); err != nil {
 		return nil, fmt.Errorf("%s: the answer cannot be sent: %w", method, err)
 	}
-	out := &elicited{Action: host.ActionAccept}
+	res := &elicitResult{Action: host.ActionAccept}
 	if q.URL == "" {
-		out.Content = a.Content
+		res.Content = answer.Content
 	}
-	return out, nil
+	return res, nil
 }
 
 func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
@@ -208,19 +215,16 @@ func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	a, err := h.cfg.Sampling(ctx, req)
+	sample, err := h.cfg.Sampling(ctx, req)
 	if errors.Is(err, host.ErrRefused) {
 		return nil, h.refuse(codeRefused, method, "%v", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	if a.StopReason == "" {
-		a.StopReason = "endTurn"
-	}
 	return map[string]any{
-		"role": "assistant", "model": a.Model, "stopReason": a.StopReason,
-		"content": map[string]any{"type": "text", "text": a.Text},
+		"role": "assistant", "model": sample.Model, "stopReason": cmp.Or(sample.StopReason, "endTurn"),
+		"content": map[string]any{"type": "text", "text": sample.Text},
 	}, nil
 }
 

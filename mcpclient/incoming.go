@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// A progress is the content of notifications/progress.
+// A progress is a step of a request, from notifications/progress.
 type progress struct {
 	done, total float64
 	message     string
@@ -42,18 +42,18 @@ func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 
 func (c *conn) onProgress(fields map[string]any) {
 	token, _ := fields["progressToken"].(string)
-	if route := c.routes.get(token); route != nil {
+	if report := c.progressFuncs.get(token); report != nil {
 		p := progress{}
 		p.done, _ = fields["progress"].(float64)
 		p.total, _ = fields["total"].(float64)
 		p.message, _ = fields["message"].(string)
 		p.message = visible.Text(p.message)
-		route(p)
+		report(p)
 	}
 }
 
-// onRequest answers a request of the server. mcp-go would wait for a user's answer for only 30 s, and would not limit
-// unread answers.
+// onRequest answers a request of the server. It returns nil, so that mcp-go sends no answer: mcp-go would wait for a user's
+// answer for only 30 s, and would not limit unread answers.
 func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
 		c.writeAnswer(c.reply(c.life, req))
@@ -65,7 +65,7 @@ func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*tr
 		return nil, nil
 	}
 	c.goWork(func() {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx may end when onRequest returns
 		defer cancel()
 		defer context.AfterFunc(c.life, cancel)()
 		c.postAnswer(c.reply(ctx, req))
@@ -77,27 +77,23 @@ func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*tr
 // writeAnswer sends the answer to a request of a server that reads lines. It bypasses mcp-go, which would queue the
 // answer where [outbox] does not count it.
 func (c *conn) writeAnswer(answer *transport.JSONRPCResponse) {
-	if line, err := json.Marshal(answer); err == nil {
-		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
-	}
+	line, _ := json.Marshal(answer)        // see reply
+	_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 }
 
 // postAnswer sends the answer to a request of the server as an HTTP request. It repeats a failed request for a minute,
-// since the server's call waits for the answer. A server ignores an answer that it already has.
+// because the server cannot continue without the answer. A server ignores an answer that it already has.
 func (c *conn) postAnswer(answer *transport.JSONRPCResponse) {
 	ctx, cancel := context.WithTimeout(c.life, time.Minute)
 	defer cancel()
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return
-	}
+	body, _ := json.Marshal(answer) // see reply
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.http.URL, bytes.NewReader(body))
-	if err != nil {
+	if err != nil { // cannot happen: New has parsed the URL
 		return
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	if version := c.httpVersion.Load(); version != nil && *version != "" {
+	if version := c.headerVersion.Load(); version != nil && *version != "" {
 		req.Header.Set(transport.HeaderKeyProtocolVersion, *version)
 	}
 	if id := c.tr.GetSessionId(); id != "" {
@@ -122,20 +118,19 @@ func (c *conn) postAnswer(answer *transport.JSONRPCResponse) {
 
 // onCancelled ends a request that the server cancels.
 func (c *conn) onCancelled(id any) {
-	key, _ := json.Marshal(id) // it was decoded from JSON
+	key, _ := json.Marshal(id) // id was decoded from JSON
 	if cancel := c.serverRequests.get(string(key)); cancel != nil {
 		cancel()
 	}
 }
 
-// reply makes the answer to a request of the server.
+// reply makes the answer to a request of the server. Encoding the answer cannot fail.
 func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transport.JSONRPCResponse {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if key, err := json.Marshal(req.ID); err == nil {
-		defer c.serverRequests.add(string(key), cancel)()
-	}
-	params, _ := json.Marshal(req.Params) // it was decoded from JSON
+	key, _ := json.Marshal(req.ID) // req was decoded from JSON
+	defer c.serverRequests.add(string(key), cancel)()
+	params, _ := json.Marshal(req.Params)
 	answer, err := c.answerRequest(ctx, req.Method, params)
 	var result json.RawMessage
 	if err == nil {

@@ -18,45 +18,46 @@ import (
 // that [checkMessage] rejects, is replaced by an error answer to the same request, so that its caller fails at
 // once and memory stays bounded. The only error is io.EOF: after any error the server is gone.
 type lineReader struct {
-	src  *bufio.Reader
-	max  int    // bytes of a line
-	eof  func() // called when the output has ended
-	line []byte // not yet read by the caller
+	src      *bufio.Reader
+	maxBytes int    // of a line
+	onEOF    func() // called when the output has ended
+	unread   []byte // of a checked line: not yet read by the caller
 }
 
-func newLineReader(r io.Reader, limit int, eof func()) *lineReader {
-	return &lineReader{src: bufio.NewReaderSize(r, 64<<10), max: limit, eof: eof}
+func newLineReader(r io.Reader, maxBytes int, onEOF func()) *lineReader {
+	return &lineReader{src: bufio.NewReaderSize(r, 64<<10), maxBytes: maxBytes, onEOF: onEOF}
 }
 
 func (l *lineReader) Read(p []byte) (int, error) {
-	for len(l.line) == 0 {
-		line, err := l.next()
+	for len(l.unread) == 0 {
+		line, err := l.nextLine()
 		if err != nil {
-			l.eof()
+			l.onEOF()
 			return 0, io.EOF
 		}
 		line = validUTF8(line)
 		if _, err := checkMessage(line); err != nil {
 			line = append(errorAnswer(ownID(line), codeMalformed, err.Error()), '\n')
 		}
-		l.line = withRawLogData(line)
+		l.unread = withRawLogData(line)
 	}
-	n := copy(p, l.line)
-	l.line = l.line[n:]
+	n := copy(p, l.unread)
+	l.unread = l.unread[n:]
 	return n, nil
 }
 
-func (l *lineReader) next() ([]byte, error) {
+// nextLine returns the next line, which is valid until the next call. Only a line longer than the buffer is copied.
+func (l *lineReader) nextLine() ([]byte, error) {
 	part, err := l.src.ReadSlice('\n')
-	if err == nil && len(part) <= l.max {
+	if err == nil && len(part) <= l.maxBytes {
 		return part, nil
 	}
 	line := bytes.Clone(part)
-	for errors.Is(err, bufio.ErrBufferFull) && len(line) <= l.max {
+	for errors.Is(err, bufio.ErrBufferFull) && len(line) <= l.maxBytes {
 		part, err = l.src.ReadSlice('\n')
 		line = append(line, part...)
 	}
-	if len(line) > l.max {
+	if len(line) > l.maxBytes {
 		return l.skipLong(line, err)
 	}
 	return line, err
@@ -65,7 +66,8 @@ func (l *lineReader) next() ([]byte, error) {
 // idSearchBytes is how much of either end of a long line is searched for its id.
 const idSearchBytes = 4 << 10
 
-// skipLong reads the rest of a line that is too long and returns an error answer in its place.
+// skipLong reads the rest of a line that is too long and returns an error answer in its place. head is what was read of
+// the line, and err the error of the last ReadSlice: bufio.ErrBufferFull if the line continues.
 func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	size := len(head)
 	last := bytes.Clone(head[max(0, len(head)-idSearchBytes):])
@@ -84,8 +86,8 @@ func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	if id == "" {
 		id = ownID(last)
 	}
-	why := fmt.Sprintf("%v: %d bytes, the limit is %d", errTooLarge, size, l.max)
-	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
+	reason := fmt.Sprintf("%d bytes, the limit is %d", size, l.maxBytes)
+	return append(errorAnswer(id, codeTooLarge, reason), '\n'), nil
 }
 
 // validUTF8 replaces bytes that are not UTF-8, as encoding/json does when it decodes a string. Raw JSON would otherwise
@@ -101,12 +103,10 @@ func validUTF8(data []byte) []byte {
 // answer that mcp-go cannot decode. mcp-go drops such an answer, and the caller would wait until its timeout.
 func checkMessage(data []byte) (strictjson.Head, error) {
 	head, err := strictjson.Message(data)
-	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // anything else is a log line
+	isObject := bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{"))                         // otherwise it is a log line
+	hasOwnID := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)) || head.ID == nil && ownID(data) != "" // the JSON may be broken
+	if err != nil || !isObject || !hasOwnID {
 		return head, err
-	}
-	answersUs := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)) || head.ID == nil && ownID(data) != "" // the JSON may be broken
-	if !answersUs {
-		return head, nil
 	}
 	var shape struct {
 		Version string                   `json:"jsonrpc"`
@@ -117,26 +117,26 @@ func checkMessage(data []byte) (strictjson.Head, error) {
 }
 
 // errorAnswer returns an error answer to the request with the id, or nil without an id.
-func errorAnswer(id string, code int, why string) []byte {
-	text, err := json.Marshal(why)
-	if id == "" || err != nil {
+func errorAnswer(id string, code int, reason string) []byte {
+	if id == "" {
 		return nil
 	}
+	text, _ := json.Marshal(reason) // strings can be encoded
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"error":{"code":%d,"message":%s}}`, id, code, text)
 }
 
-// The codes of errorAnswer, outside the range of JSON-RPC's own.
+// The codes of errorAnswer, outside the range that JSON-RPC reserves.
 const (
 	codeTooLarge  = -30413
 	codeMalformed = -30422
 )
 
-// ownID returns the id in b if the client has given it to a request, or "". Text cannot be mistaken for an id, since quotes in a
-// JSON string are escaped.
-func ownID(b []byte) string {
+// ownID returns the id of a request of the client that data contains, or "". data may be broken JSON or a part of it.
+// Text cannot be mistaken for an id, since quotes in a JSON string are escaped.
+func ownID(data []byte) string {
 	for _, key := range []string{`"id":"` + idPrefix, `"id": "` + idPrefix} {
-		if i := bytes.LastIndex(b, []byte(key)); i >= 0 {
-			rest := b[i+len(key)-len(idPrefix):]
+		if i := bytes.LastIndex(data, []byte(key)); i >= 0 {
+			rest := data[i+len(key)-len(idPrefix):]
 			if id, _, ok := bytes.Cut(rest, []byte{'"'}); ok {
 				return string(id)
 			}
@@ -145,11 +145,11 @@ func ownID(b []byte) string {
 	return ""
 }
 
-// idPrefix begins the ids of the client's requests. They are strings because servers number their own requests, and
-// mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
+// idPrefix begins the ids of the client's requests, so that none equals the number of a server's request: mcp-go's SSE
+// transport would mistake a ping with an equal id for an answer.
 const idPrefix = "kb-"
 
-// rawDataKey is the member for the data of a log message as the server wrote it.
+// rawDataKey is the member that withRawLogData adds.
 const rawDataKey = "kitbag/data"
 
 // withRawLogData returns a log message with its data as a string under rawDataKey: mcp-go reads numbers as

@@ -19,8 +19,8 @@ type link struct {
 	cfg  *config
 	kind wire
 	tr   transport.Interface
-	proc *process     // nil unless the client started it
-	pipe io.Closer    // from the Dial; nil without one
+	proc *process     // for a Command; nil otherwise
+	pipe io.Closer    // for a Dial; nil otherwise
 	out  *outbox      // for a server that reads lines
 	http *http.Client // for HTTP
 
@@ -30,7 +30,7 @@ type link struct {
 	closeIdle func()        // closes idle HTTP connections
 
 	mu            sync.Mutex
-	closing       bool
+	closing       bool // no more goroutines may start
 	workers       sync.WaitGroup
 	cancelNotices sync.WaitGroup // notifications/cancelled being sent
 }
@@ -56,7 +56,7 @@ func (l *link) open(ctx context.Context, h handlers) error {
 	}
 	context.AfterFunc(l.life, func() {
 		if l.proc != nil {
-			// Only a server that still responds gets time to end; any other is killed.
+			// After a lost connection the server may hang, and is killed at once.
 			l.proc.stop(errors.Is(context.Cause(l.life), ErrClosed))
 		}
 		if l.pipe != nil {
@@ -68,17 +68,17 @@ func (l *link) open(ctx context.Context, h handlers) error {
 }
 
 func (l *link) start(ctx context.Context, h handlers) (err error) {
-	ended := func() { l.fail(errors.New("its output ended")) }
+	onEOF := func() { l.fail(errors.New("its output ended")) }
 	if l.cfg.dial != nil {
 		pipe, err := l.cfg.dial(ctx)
 		if err != nil {
 			return fmt.Errorf("dial: %w", err)
 		}
 		l.pipe = pipe
-		return l.startLines(newLineReader(pipe, l.cfg.Limits.Message, ended), pipe, h)
+		return l.startLines(newLineReader(pipe, l.cfg.Limits.Message, onEOF), pipe, h)
 	}
 	if l.kind == wireLines {
-		l.proc, err = startProcess(&l.cfg.command, l.cfg.Limits.Message, ended)
+		l.proc, err = startProcess(&l.cfg.command, l.cfg.Limits.Message, onEOF)
 		if err != nil {
 			return err
 		}
@@ -90,8 +90,7 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	if sse, ok := l.tr.(*transport.SSE); ok {
 		sse.SetConnectionLostHandler(func(err error) { l.fail(fmt.Errorf("the event stream ended: %w", err)) })
 	}
-	// Start binds the connection to its argument, which is therefore l.life. ctx ends the connection only until Start
-	// returns.
+	// The context of Start limits the connection, and so must be l.life. ctx ends the connection only until Start returns.
 	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
 	defer stop()
 	l.setHandlers(h)
@@ -102,7 +101,7 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	return nil
 }
 
-// startLines starts a transport whose messages are lines, with a context that never ends: after its end mcp-go would
+// startLines starts a transport whose messages are lines. The context of Start never ends, because mcp-go would then
 // answer the server's requests itself, and log.
 func (l *link) startLines(in io.Reader, out io.WriteCloser, h handlers) error {
 	l.out = &outbox{WriteCloser: out, fail: l.fail}
@@ -120,8 +119,8 @@ func (l *link) setHandlers(h handlers) {
 	}
 }
 
-// fail ends the connection, and with it the requests in flight. It keeps only the text of the reason, since an
-// unreachedError in it would be about one request, but not about the others.
+// fail ends the connection, and with it the requests in flight. It keeps only the text of the reason: an unreachedError in
+// the reason would be wrong for the other requests.
 func (l *link) fail(reason error) { l.end(fmt.Errorf("%w: %v", ErrLost, reason)) }
 
 func (l *link) dead() bool { return l.life.Err() != nil }
@@ -143,42 +142,41 @@ func (l *link) close() {
 	}
 }
 
-// awaitCancelNotices waits a moment until notifications/cancelled are sent: a server that survives the connection would
-// otherwise continue the cancelled calls.
+// awaitCancelNotices waits at most a second until notifications/cancelled are sent: a server that survives the connection
+// would otherwise continue the cancelled calls.
 func (l *link) awaitCancelNotices() {
 	sent := make(chan struct{})
 	go func() { l.cancelNotices.Wait(); close(sent) }()
 	select {
 	case <-sent:
 	case <-l.life.Done():
-		<-sent
+		<-sent // soon, because the contexts of the notifications have ended
 	case <-time.After(time.Second):
 	}
 }
 
-// goWork runs fn in a goroutine that close waits for, unless the connection is closing.
+// goWork runs fn in a goroutine that close waits for. It reports false, and does nothing, if the connection is closing.
 func (l *link) goWork(fn func()) bool { return l.goWorkIn(&l.workers, fn) }
 
-// enter counts the caller as a goroutine that close waits for, until workers.Done, unless the connection is closing.
-func (l *link) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closing {
-		l.workers.Add(1)
-	}
-	return !l.closing
-}
-
 func (l *link) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
+	started := l.addWorker(wg)
+	if started {
+		go func() { defer wg.Done(); fn() }()
+	}
+	return started
+}
+
+// addWorker makes close wait until wg.Done. It reports false, and does nothing, if the connection is closing.
+func (l *link) addWorker(wg *sync.WaitGroup) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closing {
-		wg.Go(fn)
+		wg.Add(1)
 	}
 	return !l.closing
 }
 
-// stderr returns the end of the server's stderr. After the server's death it waits a moment for the rest.
+// stderr returns the end of the server's stderr, all of it if the connection has ended.
 func (l *link) stderr() string {
 	if l.proc == nil {
 		return ""
@@ -189,6 +187,7 @@ func (l *link) stderr() string {
 	return l.proc.stderr.String()
 }
 
+// awaitExit waits until the process has exited. A process that cannot be killed must not block its callers.
 func (l *link) awaitExit() {
 	select {
 	case <-l.proc.exited:
@@ -196,19 +195,19 @@ func (l *link) awaitExit() {
 	}
 }
 
-// send runs SendRequest in a goroutine: mcp-go ignores the context while it writes, and over SSE also a lost
-// connection.
+// send sends a request by mcp-go and waits for its answer. SendRequest runs in a goroutine, because it ignores the context
+// while it writes, and over SSE also a lost connection.
 func (l *link) send(ctx context.Context, x *exchange, method string, params map[string]any) (*transport.JSONRPCResponse, error) {
 	body, err := json.Marshal(params)
 	if err != nil {
 		return nil, err
 	}
 	req := transport.JSONRPCRequest{JSONRPC: mcp.JSONRPC_VERSION, ID: mcp.NewRequestId(x.id), Method: method, Params: json.RawMessage(body)}
-	sending := ctx
-	if l.kind != wireLines { // over lines the end of the connection ends the request
+	sendCtx := ctx
+	if l.kind != wireLines {
 		// Without the deadline of ctx: over SSE mcp-go would report a lost answer a moment before the deadline.
 		var cancel context.CancelFunc
-		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
+		sendCtx, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
 		defer cancel()
 	}
 	type outcome struct {
@@ -217,7 +216,7 @@ func (l *link) send(ctx context.Context, x *exchange, method string, params map[
 	}
 	done := make(chan outcome, 1)
 	if !l.goWork(func() {
-		res, err := l.tr.SendRequest(sending, req)
+		res, err := l.tr.SendRequest(sendCtx, req)
 		done <- outcome{res, err}
 	}) {
 		return nil, &unreachedError{ErrClosed}
@@ -240,18 +239,18 @@ func (l *link) send(ctx context.Context, x *exchange, method string, params map[
 	return nil, context.Cause(l.life)
 }
 
-// reached reports whether the server may have received the request.
-func (l *link) reached(x *exchange, id string) bool {
+// mayHaveReached reports whether the server may have received the request of a lost connection.
+func (l *link) mayHaveReached(x *exchange) bool {
 	if l.kind != wireLines {
 		return x.written.Load()
 	}
-	if l.proc == nil {
+	if l.proc == nil { // a pipe does not tell what the server has read
 		return true
 	}
 	l.awaitExit()
 	select {
 	case <-l.proc.exited:
-		return l.proc.stdin.reached(id)
+		return l.proc.stdin.reached(x.id)
 	default:
 		return true
 	}
@@ -265,10 +264,10 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// A semaphore is a lock for which a caller waits no longer than its context. Its capacity is one.
-type semaphore chan struct{}
+// A ctxMutex is a mutex whose lock fails when the context ends. It is made with capacity 1.
+type ctxMutex chan struct{}
 
-func (s semaphore) lock(ctx context.Context) error {
+func (s ctxMutex) lock(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
 		return nil
@@ -277,4 +276,4 @@ func (s semaphore) lock(ctx context.Context) error {
 	}
 }
 
-func (s semaphore) unlock() { <-s }
+func (s ctxMutex) unlock() { <-s }

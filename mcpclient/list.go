@@ -241,7 +241,7 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overH
 	modelNames := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
 	for _, r := range entries {
 		t := newRemoteTool(c, r, modelNames[r.Name])
-		t.serverText = textDefinition
+		t.textDefinition = textDefinition
 		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })

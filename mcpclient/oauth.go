@@ -67,11 +67,11 @@ type login struct {
 	http   *http.Client // sends no tokens
 	next   http.RoundTripper
 
-	busy semaphore // held by renew
+	busy ctxMutex // held by renew
 }
 
 func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
-	l := &login{cfg: *cfg, server: server, next: next, busy: make(semaphore, 1)}
+	l := &login{cfg: *cfg, server: server, next: next, busy: make(ctxMutex, 1)}
 	l.http = &http.Client{Transport: next, Timeout: 30 * time.Second, CheckRedirect: sameHost}
 	if cfg.Store == nil {
 		l.cfg.Store = cfg.file(server.String())

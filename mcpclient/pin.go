@@ -249,7 +249,7 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}
-	pinned, err := c.pin(t.remoteName, t.info.Name, t.definition, t.serverText)
+	pinned, err := c.pin(t.remoteName, t.info.Name, t.definition, t.textDefinition)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	}
 	for _, d := range []json.RawMessage{t.definition, current} {
 		if !bytes.Equal(pinned, d) {
-			c.scheduleRelist(listOfTools) // the next list withholds the tool
+			c.scheduleUpdate(listOfTools) // the next list withholds the tool
 			return errChanged(c.cfg.describeTool(t.remoteName), pinned, d)
 		}
 	}

@@ -106,7 +106,7 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 	}
 	var raw json.RawMessage
 	what := "completion of " + strconv.Quote(clip(r.Argument, maxNameBytes))
-	err = c.calls.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
+	err = c.runner.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
 		if !cn.server.declares("completions") && cn.protocol.revision() >= completionsDeclared {
 			return nil
 		}

@@ -96,13 +96,13 @@ func (c resourceContents) block() message.Block {
 
 // fetchVisible fetches a result and removes invisible characters.
 func (c *Client) fetchVisible(ctx context.Context, method, what string, params map[string]any) (json.RawMessage, error) {
-	raw, err := c.calls.fetch(ctx, method, what, params)
+	raw, err := c.runner.fetch(ctx, method, what, params)
 	return visible.JSON(raw, visible.Contents), err
 }
 
 // fetch makes a request that changes nothing, so that it may be repeated.
-func (c *calls) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
-	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
+func (r *runner) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
+	err = r.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
 		params["_meta"] = requestMeta{Token: token}
 		var reqErr error
 		_, raw, reqErr = cn.requestWithInput(ctx, method, what, params, nil)
@@ -116,7 +116,7 @@ type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
 
-	busy      semaphore // held while items requests the list
+	busy      ctxMutex // held while items requests the list
 	requested atomic.Bool
 	changes   atomic.Int64 // how often the list may have changed since the first request
 
@@ -128,7 +128,7 @@ type listCache[T any] struct {
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
-	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(semaphore, 1)}
+	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(ctxMutex, 1)}
 }
 
 // markChanged records that the list may have changed, and reports whether it was ever requested.

@@ -69,11 +69,11 @@ func (p *sessionlessProtocol) send(ctx context.Context, x *exchange, method stri
 // post sends a request over HTTP and reads its answer. mcp-go's transport is not used, because it reads each message
 // several times, and checks what the client has to check anyway.
 func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
-	if !p.enter() {
+	if !p.addWorker(&p.workers) {
 		return nil, &unreachedError{ErrClosed}
 	}
 	defer p.workers.Done()
-	x.unfiltered = true
+	x.checkedBySender = true
 	ctx, cancel := context.WithCancel(withExchange(ctx, x))
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
@@ -98,7 +98,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 		return nil, err
 	}
 	defer res.Body.Close()
-	f := filter{max: p.cfg.Limits.Message, logs: p.cfg.Log != nil, x: x}
+	f := filter{maxBytes: p.cfg.Limits.Message, hasLog: p.cfg.Log != nil, exchange: x}
 	mediaType, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch mediaType {
 	case "application/json":
@@ -110,7 +110,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 	case "text/event-stream":
 		events := newEventBody(res.Body, f)
 		for {
-			_, data, ended := events.next()
+			_, data, ended := events.nextEvent()
 			if len(data) > 0 {
 				if answer, err := p.receive(ctx, &f, data); answer != nil || err != errNoAnswer {
 					return answer, err
@@ -147,7 +147,7 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 	switch {
 	case head.Method && m.ID == nil:
 		var n mcp.JSONRPCNotification
-		if f.logs {
+		if f.hasLog {
 			data = withRawLogData(data)
 		}
 		if json.Unmarshal(data, &n) == nil {
@@ -162,9 +162,9 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 		return nil, errNoAnswer
 	case m.ID == nil:
 		return nil, errNoAnswer
-	case m.ID != f.x.id:
+	case m.ID != f.exchange.id:
 		_ = f.fail(fmt.Errorf("it has the id %s, not the id of the request", clip(string(head.ID), 40)))
-		return nil, errNoAnswer
+		return nil, errNoAnswer // the right answer may follow
 	}
 	return &transport.JSONRPCResponse{Result: m.Result, Error: m.Error}, nil
 }

@@ -36,12 +36,12 @@ const skillFile = "SKILL.md"
 // The text and the files of a skill are fetched when they are read, and are used only if they have the digests that the
 // server has listed. Its allowed-tools are ignored. A skill without a list of its files ("dynamic") is not used, since
 // its content could be anything.
-func (c *Client) Skills() skill.Loader { return &skillLoader{c.cat, c.calls} }
+func (c *Client) Skills() skill.Loader { return &skillLoader{c.cat, c.runner} }
 
 // A skillLoader implements [skill.Loader].
 type skillLoader struct {
-	cat   *catalogue
-	calls *calls
+	cat    *catalogue
+	runner *runner
 }
 
 // Load returns the skills of the last list, or requests it; see [Client.Prompts].
@@ -288,7 +288,7 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 	data, ok := cat.skillCache.get(file.Digest)
 	if !ok {
 		var err error
-		if data, err = f.loader.calls.readBytes(ctx, f.uris[name]); err != nil {
+		if data, err = f.loader.runner.readBytes(ctx, f.uris[name]); err != nil {
 			return nil, err
 		}
 		if int64(len(data)) != file.Bytes || skill.Digest(data) != file.Digest {
@@ -306,21 +306,21 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 }
 
 // readBytes returns the bytes of a resource as the server has sent them.
-func (c *calls) readBytes(ctx context.Context, uri string) ([]byte, error) {
-	raw, err := c.fetch(ctx, "resources/read", "resource "+strconv.Quote(uri), map[string]any{"uri": uri})
+func (r *runner) readBytes(ctx context.Context, uri string) ([]byte, error) {
+	raw, err := r.fetch(ctx, "resources/read", "resource "+strconv.Quote(uri), map[string]any{"uri": uri})
 	if err != nil {
 		return nil, err
 	}
-	var r struct {
+	var res struct {
 		Contents []resourceContents `json:"contents"`
 	}
-	if err := strictjson.Unmarshal(raw, &r); err != nil || len(r.Contents) != 1 {
-		return nil, c.cfg.serverError(nil, fmt.Errorf("%w: the result of resources/read must have one content", errMalformed))
+	if err := strictjson.Unmarshal(raw, &res); err != nil || len(res.Contents) != 1 {
+		return nil, r.cfg.serverError(nil, fmt.Errorf("%w: the result of resources/read must have one content", errMalformed))
 	}
-	if text := r.Contents[0].Text; text != nil {
+	if text := res.Contents[0].Text; text != nil {
 		return []byte(*text), nil
 	}
-	return r.Contents[0].Blob, nil
+	return res.Contents[0].Blob, nil
 }
 
 // A byteCache keeps files by digest. A file that would exceed maxCachedBytes empties the cache first.

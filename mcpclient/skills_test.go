@@ -261,7 +261,7 @@ func TestSkillNamesAreUnique(t *testing.T) {
 		return s
 	}
 	first, second := entry("skill://https:acme/a/SKILL.md"), entry("https://acme/a/SKILL.md")
-	loader := &skillLoader{c.cat, c.calls}
+	loader := &skillLoader{c.cat, c.runner}
 	if skills, problems := loader.usable([]*remoteSkill{first, second}); len(skills) != 1 || len(problems) != 1 || !strings.Contains(problems[0].Message, "twice") {
 		t.Errorf("both in a list: %d skills, %v", len(skills), problems)
 	}

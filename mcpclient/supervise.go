@@ -150,9 +150,9 @@ func (s *supervisor) acquire(ctx context.Context) (cn *conn, release func(), err
 			return nil, nil, &ServerError{Server: s.cfg.name, Err: ErrClosed}
 		case stateReady:
 			cn := s.conn
-			cn.callsInFlight.Add(1)
+			cn.activeUses.Add(1)
 			s.mu.Unlock()
-			return cn, func() { cn.callsInFlight.Add(-1) }, nil
+			return cn, func() { cn.activeUses.Add(-1) }, nil
 		}
 		a, restarting, last := s.startAttempt(), s.failures > 0, s.lastErr
 		s.mu.Unlock()
@@ -353,7 +353,7 @@ func (s *supervisor) dial(ctx context.Context) (*conn, error) {
 	cn, err := s.openConn(ctx, kind, version)
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errProbed):
+	case errors.Is(err, errExitedOnDiscover):
 		cn, err = s.openConn(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	case version != s.cfg.Protocol && !errors.Is(err, ErrLost):
 		cn, err = s.openConn(ctx, kind, s.cfg.Protocol) // the server may have been replaced

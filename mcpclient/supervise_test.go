@@ -223,7 +223,7 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 	until(t, func() bool {
 		c.sup.mu.Lock()
 		defer c.sup.mu.Unlock()
-		return c.sup.conn.callsInFlight.Load() == 2
+		return c.sup.conn.activeUses.Load() == 2
 	})
 	time.Sleep(50 * time.Millisecond) // let as much of it be written as the pipe takes
 	if err := syscall.Kill(lastPID(t, diary()), syscall.SIGKILL); err != nil {

@@ -93,9 +93,9 @@ func (s *snapshot) offerTasks(cn *conn) {
 }
 
 // hasTasks reports whether a server of revision 2025-11-25 runs calls as tasks.
-func (h *initResult) hasTasks() bool {
+func (r *initResult) hasTasks() bool {
 	var c mcp.TasksCapability
-	return json.Unmarshal(h.Capabilities["tasks"], &c) == nil && c.Requests != nil && c.Requests.Tools != nil && c.Requests.Tools.Call != nil
+	return json.Unmarshal(r.Capabilities["tasks"], &c) == nil && c.Requests != nil && c.Requests.Tools != nil && c.Requests.Tools.Call != nil
 }
 
 // taskOf returns the task that the result of tools/call announces; nil for none.
@@ -103,41 +103,41 @@ func (r *result) taskOf(cn *conn, raw json.RawMessage) (*task, error) {
 	switch {
 	case cn.protocol.extendedTasks() && r.ResultType == "task":
 		return decodeTask(raw)
-	case !cn.protocol.extendedTasks() && r.Task != nil && r.Content == nil:
-		return decodeTask(r.Task)
+	case !cn.protocol.extendedTasks() && r.OldTask != nil && r.Content == nil:
+		return decodeTask(r.OldTask)
 	}
 	return nil, nil
 }
 
 // A follower waits for the result of a task.
 type follower struct {
-	*calls
-	id       string
-	what     string
-	steps    chan progress
-	last     progress        // shown to the user
-	extended bool            // see extendedTasks of protocol
-	requests *atomic.Int64   // see job
-	answers  map[string]any  // to questions of the task, by their keys
-	sent     map[string]bool // keys of the answers that the server has
+	*runner
+	id             string
+	what           string
+	steps          chan progress
+	last           progress        // shown to the user
+	extended       bool            // see extendedTasks of protocol
+	serverRequests *atomic.Int64   // see job
+	answers        map[string]any  // to questions of the task, by their keys
+	sent           map[string]bool // keys of the answers that the server has
 }
 
 // follow returns the result of a task. It polls as often as the server says, and cancels the task when ctx ends.
-func (c *calls) follow(ctx context.Context, t *remoteTool, state *task, extended bool, requests *atomic.Int64, steps chan progress) (res *result, err error) {
+func (r *runner) follow(ctx context.Context, t *remoteTool, state *task, extended bool, serverRequests *atomic.Int64, steps chan progress) (res *result, err error) {
 	t.wasTask.Store(true)
-	if _, taken := c.tasks.LoadOrStore(state.ID, true); taken {
-		return nil, c.cfg.serverError(nil, fmt.Errorf("%w: the task of %s has the id of another call's task", errMalformed, t.what()))
+	if _, taken := r.tasks.LoadOrStore(state.ID, true); taken {
+		return nil, r.cfg.serverError(nil, fmt.Errorf("%w: the task of %s has the id of another call's task", errMalformed, t.what()))
 	}
-	defer c.tasks.Delete(state.ID)
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Call,
-		fmt.Errorf("%w: %s was still running after %v", ErrTimeout, t.what(), c.cfg.Timeouts.Call))
+	defer r.tasks.Delete(state.ID)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeouts.Call,
+		fmt.Errorf("%w: %s was still running after %v", ErrTimeout, t.what(), r.cfg.Timeouts.Call))
 	defer cancel()
-	f := &follower{calls: c, id: state.ID, what: t.what(), steps: steps, extended: extended, requests: requests, answers: map[string]any{}, sent: map[string]bool{}}
+	f := &follower{runner: r, id: state.ID, what: t.what(), steps: steps, extended: extended, serverRequests: serverRequests, answers: map[string]any{}, sent: map[string]bool{}}
 	res, err = f.await(ctx, state)
 	if err != nil && !state.Status.IsTerminal() {
 		f.cancel()
 		if _, refused := errors.AsType[*CallError](err); !refused {
-			err = uncertain(c.cfg.serverError(nil, err), true)
+			err = markMayHaveRun(r.cfg.serverError(nil, err), true)
 		}
 	}
 	return res, err
@@ -256,7 +256,7 @@ func (f *follower) fetchResult(ctx context.Context) (res *result, err error) {
 
 // do makes requests that may be repeated, also on another connection.
 func (f *follower) do(ctx context.Context, send func(context.Context, *conn) error) error {
-	return f.run(ctx, &job{what: "the task of " + f.what, repeatable: true, effect: true, requests: f.requests, do: func(ctx context.Context, cn *conn, _ string) error {
+	return f.run(ctx, &job{what: "the task of " + f.what, repeatable: true, mayChange: true, serverRequests: f.serverRequests, do: func(ctx context.Context, cn *conn, _ string) error {
 		if cn.protocol.extendedTasks() != f.extended {
 			return &CallError{Server: f.cfg.name, Method: "tasks/get", Code: codeMethodNotFound, Message: "the server has another revision now, which does not know the task"}
 		}

@@ -40,7 +40,7 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	if err != nil {
 		return nil, err
 	}
-	err = c.calls.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), repeatable: true,
+	err = c.runner.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), repeatable: true,
 		do: func(ctx context.Context, cn *conn, _ string) error { return cn.subscribe(ctx, c.cat.watches, w) }}, make(chan progress, 1))
 	stop = sync.OnceFunc(func() { c.unwatch(w, &fn) })
 	if err != nil {
@@ -72,7 +72,7 @@ type watchList struct {
 // A watch is a watched resource.
 type watch struct {
 	uri  string
-	busy semaphore // held by subscribe and unsubscribe
+	busy ctxMutex // held by subscribe and unsubscribe
 
 	// Guarded by watchList.mu.
 	subscribedOn *conn // the connection that has the subscription
@@ -92,7 +92,7 @@ func (ws *watchList) addListener(server, uri string, fn *func()) (*watch, error)
 		if len(ws.all) >= maxWatched {
 			return nil, fmt.Errorf("MCP server %q: too many resources are watched (%d); stop watching some", server, maxWatched)
 		}
-		w = &watch{uri: uri, busy: make(semaphore, 1)}
+		w = &watch{uri: uri, busy: make(ctxMutex, 1)}
 		ws.all[uri] = w
 	}
 	w.listeners = append(w.listeners, fn)
@@ -207,11 +207,11 @@ func (ws *watchList) takeDue(w *watch) []*func() {
 }
 
 // declaresSubscribe reports whether the server declares subscriptions to resources.
-func (h *initResult) declaresSubscribe() bool {
+func (r *initResult) declaresSubscribe() bool {
 	var c struct {
 		Subscribe bool `json:"subscribe"`
 	}
-	return json.Unmarshal(h.Capabilities["resources"], &c) == nil && c.Subscribe
+	return json.Unmarshal(r.Capabilities["resources"], &c) == nil && c.Subscribe
 }
 
 // subscribe subscribes on this connection, unless it has the subscription.
