@@ -42,10 +42,11 @@ type remoteTool struct {
 	cfg        *config
 	caller     toolCaller
 	info       tool.Info
-	remoteName string // the tool's name on the server
-	idempotent bool   // a call may be repeated
-	forwards   bool   // the tool calls other tools of the server
-	hasHeaders bool   // some arguments are also sent as HTTP headers (x-mcp-header)
+	remoteName string            // the tool's name on the server
+	idempotent bool              // a call may be repeated
+	forwards   bool              // the tool calls other tools of the server
+	modelNames map[string]string // the names for the model of all listed tools, by their names on the server
+	hasHeaders bool              // some arguments are also sent as HTTP headers (x-mcp-header)
 	groups     []string
 
 	taskSupport string      // from the list, as of revision 2025-11-25
@@ -56,15 +57,15 @@ type remoteTool struct {
 	textDefinition json.RawMessage // canonical JSON for ServerPin, when the tool was listed; nil if unknown
 }
 
-func newRemoteTool(c *catalogue, entry *listEntry, name string) *remoteTool {
+func newRemoteTool(c *catalogue, entry *listEntry, modelNames map[string]string) *remoteTool {
 	trust := func(hint *bool) bool { return hint != nil && *hint && c.cfg.TrustReadOnly }
 	readOnly := trust(entry.Annotations.ReadOnly)
 	clean := func(raw json.RawMessage) json.RawMessage { return visible.JSON(raw, visible.Words) }
 	t := &remoteTool{
-		cfg: c.cfg, caller: c.caller, remoteName: entry.Name, groups: entry.groups(),
+		cfg: c.cfg, caller: c.caller, remoteName: entry.Name, modelNames: modelNames, groups: entry.groups(),
 		idempotent: readOnly || trust(entry.Annotations.Idempotent), forwards: forwards(entry.Input), taskSupport: entry.taskSupport(),
 		info: tool.Info{
-			Name: name, Title: visible.Text(cmp.Or(entry.Title, entry.Annotations.Title)), Description: visible.Text(bestDescription(entry)),
+			Name: modelNames[entry.Name], Title: visible.Text(cmp.Or(entry.Title, entry.Annotations.Title)), Description: visible.Text(bestDescription(entry)),
 			Input: withoutDialect(clean(entry.Input)), Output: withoutDialect(clean(entry.Output)),
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: clean(entry.Annotations.raw),
 		},

@@ -33,7 +33,8 @@ type forwardedCall struct {
 	input json.RawMessage // of that tool
 }
 
-// Check applies the deny and ask rules for the tool that the call is forwarded to.
+// Check applies the deny and ask rules for the tool that the call is forwarded to. A rule may have the tool's name for the
+// model, or the name without a hash.
 func (f *forwardedCall) Check(p *permission.Policy) permission.Verdict {
 	var call struct {
 		Name      string          `json:"name"`
@@ -47,9 +48,17 @@ func (f *forwardedCall) Check(p *permission.Policy) permission.Verdict {
 	}
 	rules := *p
 	rules.Mode = permission.ModeDefault // the mode in which only rules decide
-	d := permission.Decide(&rules, &permission.Call{Tool: f.tool.cfg.Prefix + legalName(call.Name), Input: call.Arguments})
-	if d.Rule == nil || d.Behavior == permission.Allow {
-		return permission.Verdict{}
+	prefix := f.tool.cfg.Prefix
+	modelName, listed := f.tool.modelNames[call.Name]
+	if !listed {
+		modelName = toolNames(prefix, []string{call.Name})[call.Name]
 	}
-	return permission.Verdict{Behavior: d.Behavior, Safety: true, Reason: d.Reason}
+	var verdict permission.Verdict
+	for _, name := range []string{modelName, prefix + legalName(call.Name)} {
+		d := permission.Decide(&rules, &permission.Call{Tool: name, Input: call.Arguments})
+		if d.Rule != nil && d.Behavior != permission.Allow && verdict.Behavior != permission.Deny {
+			verdict = permission.Verdict{Behavior: d.Behavior, Safety: true, Reason: d.Reason}
+		}
+	}
+	return verdict
 }

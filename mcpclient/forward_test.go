@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/permission"
@@ -15,6 +16,13 @@ func TestForwarded(t *testing.T) {
 		json.RawMessage(`{"name":"call_tool","inputSchema":{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"}}}}`),
 		json.RawMessage(`{"name":"rename","inputSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`),
 	}
+	// The names for the model of these tools end in a hash: the first is too long, and the second would equal the third.
+	long := strings.Repeat("book", 20)
+	for _, name := range []string{long, "x.y", "x_y"} {
+		raw = append(raw, json.RawMessage(`{"name":"`+name+`","inputSchema":{"type":"object"}}`))
+	}
+	names := toolNames("mcp__srv__", []string{"call_tool", "rename", long, "x.y", "x_y"})
+	unlisted := strings.Repeat("read", 20)
 	c := unconnected(t)
 	c.cat.snap.Store(build(c.cat, raw, nil, nil, false))
 	for _, row := range []struct {
@@ -28,6 +36,11 @@ func TestForwarded(t *testing.T) {
 		{"mcp__srv__b*", permission.Deny, "call_tool", `{"name":"book","arguments":null}`, permission.Deny},
 		{"mcp__srv__book", permission.Ask, "call_tool", `{"name":"book"}`, permission.Ask},
 		{"mcp__srv__a_b", permission.Deny, "call_tool", `{"name":"a.b"}`, permission.Deny},
+		{names[long], permission.Deny, "call_tool", `{"name":"` + long + `"}`, permission.Deny},
+		{names["x.y"], permission.Ask, "call_tool", `{"name":"x.y"}`, permission.Ask},
+		{"mcp__srv__x_y", permission.Deny, "call_tool", `{"name":"x.y"}`, permission.Deny},
+		{toolNames("mcp__srv__", []string{unlisted})[unlisted], permission.Deny, "call_tool", `{"name":"` + unlisted + `"}`, permission.Deny},
+		{"mcp__srv__" + unlisted, permission.Deny, "call_tool", `{"name":"` + unlisted + `"}`, permission.Deny},
 		{"mcp__srv__book", permission.Deny, "call_tool", `{"name":"look"}`, permission.Allow},
 		{"mcp__srv__book", permission.Deny, "call_tool", `{"arguments":{"name":"book"}}`, permission.Allow},
 		{"mcp__other__book", permission.Deny, "call_tool", `{"name":"book"}`, permission.Allow},

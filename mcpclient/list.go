@@ -240,7 +240,7 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overH
 	// names includes excluded tools, so that a filter does not change the names of others.
 	modelNames := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
 	for _, r := range entries {
-		t := newRemoteTool(c, r, modelNames[r.Name])
+		t := newRemoteTool(c, r, modelNames)
 		t.textDefinition = textDefinition
 		s.remotes = append(s.remotes, t)
 	}
