@@ -142,8 +142,9 @@ func (c *catalogue) refresh(ctx context.Context, old *snapshot) (*snapshot, erro
 
 // relistAfterChange lists again after an announced change. It waits for a listing in progress, which may be
 // older than the change. Before the first list it does nothing; on failure the last list is kept.
-func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
-	if err := c.listing.lock(ctx); err != nil {
+func (c *catalogue) relistAfterChange(ctx context.Context) error {
+	err := c.listing.lock(ctx)
+	if err != nil {
 		return err
 	}
 	defer c.listing.unlock()
@@ -159,8 +160,7 @@ const relistWait = 2 * time.Second
 // relistAnnounced lists the tools again before a call returns, if the server has announced a change meanwhile, so that
 // the model's next request shows what the call changed.
 func (c *catalogue) relistAnnounced(ctx context.Context) {
-	before := c.pendingChanges.And(^listOfTools) // clears the bit
-	toolsChanged := before&listOfTools != 0
+	toolsChanged := c.pendingChanges.And(^listOfTools)&listOfTools != 0 // And clears the bit and returns the old value
 	if !toolsChanged && len(c.listing) == 0 {
 		return
 	}

@@ -192,10 +192,8 @@ func (c *conn) notifyServer(ctx context.Context, method string, params map[strin
 // serverError adds the server's name to an error and, if its process has ended, the exit status and the end of stderr.
 // cn may be nil.
 func (c *config) serverError(cn *conn, err error) error {
-	if _, ok := errors.AsType[*CallError](err); ok {
-		return err
-	}
-	if _, ok := errors.AsType[*ServerError](err); ok {
+	_, isCallError := errors.AsType[*CallError](err)
+	if _, isServerError := errors.AsType[*ServerError](err); isCallError || isServerError {
 		return err
 	}
 	e := &ServerError{Server: c.name, Err: err}

@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
@@ -49,10 +50,7 @@ func (f *forwardedCall) Check(p *permission.Policy) permission.Verdict {
 	rules := *p
 	rules.Mode = permission.ModeDefault // the mode in which only rules decide
 	prefix := f.tool.cfg.Prefix
-	modelName, listed := f.tool.modelNames[call.Name]
-	if !listed {
-		modelName = toolNames(prefix, []string{call.Name})[call.Name]
-	}
+	modelName := cmp.Or(f.tool.modelNames[call.Name], toolNames(prefix, []string{call.Name})[call.Name]) // a tool may be unlisted
 	var verdict permission.Verdict
 	for _, name := range []string{modelName, prefix + legalName(call.Name)} {
 		d := permission.Decide(&rules, &permission.Call{Tool: name, Input: call.Arguments})

@@ -55,8 +55,9 @@ func (c *conn) onProgress(fields map[string]any) {
 // onRequest answers a request of the server. It returns nil, so that mcp-go sends no answer: mcp-go would wait for a user's
 // answer for only 30 s, and would not limit unread answers.
 func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	if c.out != nil {
-		c.writeAnswer(c.reply(c.life, req))
+	if c.out != nil { // bypasses mcp-go, which would queue the answer where outbox does not count it
+		line, _ := json.Marshal(c.reply(c.life, req))
+		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 		return nil, nil
 	}
 	if c.answersInFlight.Add(1) > maxWaiting {
@@ -72,13 +73,6 @@ func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*tr
 		c.answersInFlight.Add(-1)
 	})
 	return nil, nil
-}
-
-// writeAnswer sends the answer to a request of a server that reads lines. It bypasses mcp-go, which would queue the
-// answer where [outbox] does not count it.
-func (c *conn) writeAnswer(answer *transport.JSONRPCResponse) {
-	line, _ := json.Marshal(answer)        // see reply
-	_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 }
 
 // postAnswer sends the answer to a request of the server as an HTTP request. It repeats a failed request for a minute,

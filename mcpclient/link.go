@@ -159,11 +159,11 @@ func (l *link) awaitCancelNotices() {
 func (l *link) goWork(fn func()) bool { return l.goWorkIn(&l.workers, fn) }
 
 func (l *link) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
-	started := l.addWorker(wg)
-	if started {
-		go func() { defer wg.Done(); fn() }()
+	if !l.addWorker(wg) {
+		return false
 	}
-	return started
+	go func() { defer wg.Done(); fn() }()
+	return true
 }
 
 // addWorker makes close wait until wg.Done. It reports false, and does nothing, if the connection is closing.
