@@ -1,15 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// The answers to a question about a call.
+// The keys that answer a question about a call.
 const (
 	answerOnce    = "y"
 	answerSession = "s"
@@ -18,12 +20,12 @@ const (
 	answerNo      = "n"
 )
 
-// ask asks the user for approval of a call and returns the decision.
-func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
+// askApproval asks the user for approval of a call, which the caller has shown, and returns the decision.
+func (p *prompt) askApproval(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	p.discardTyped()
 	rules := q.Suggest
 	for {
-		answer, rest, err := p.choose(ctx, rules)
+		answer, reason, err := p.chooseAnswer(ctx, rules)
 		if err != nil {
 			return event.Confirm{}, err
 		}
@@ -43,18 +45,18 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 				return event.Confirm{}, err
 			}
 		case answerNo:
-			if rest == "" && p.screen != nil {
-				if rest, err = p.line(ctx, "  no, because (Enter for no reason):"); err != nil {
+			if reason == "" && p.screen != nil { // a screen has read only the key
+				if reason, err = p.readLine(ctx, "  no, because (Enter for no reason):"); err != nil {
 					return event.Confirm{}, err
 				}
 			}
-			return q.Deny(rest), nil
+			return q.Deny(reason), nil
 		}
 	}
 }
 
-// choose asks for one of the answers. rest is the text after the answer on its line.
-func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, rest string, err error) {
+// chooseAnswer asks for one of the answers. Without a screen a reason may follow the answer on its line.
+func (p *prompt) chooseAnswer(ctx context.Context, rules []permission.Rule) (answer, reason string, err error) {
 	keys := answerOnce + answerNo
 	choices := []string{"[y]es, once"}
 	if len(rules) > 0 {
@@ -68,7 +70,7 @@ func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, r
 	}
 	question := "  " + strings.Join(append(choices, "[n]o: "), " / ")
 	if len(rules) > 0 {
-		question = strings.Join(rows("  rule for this session or project: "+ruleList(rules)), "\n    ") + "\n" + question
+		question = strings.Join(breakLines("  rule for this session or project: "+ruleList(rules)), "\n    ") + "\n" + question
 	}
 	if p.screen != nil {
 		answer, err = p.screen.Key(ctx, question, keys)
@@ -76,38 +78,37 @@ func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, r
 	}
 	// An empty line is not an answer, so that pressing Enter too early allows nothing.
 	for {
-		line, err := p.read(ctx, question)
+		line, err := p.readTrimmed(ctx, question)
 		if err != nil {
 			return "", "", err
 		}
-		word, rest, _ := strings.Cut(line, " ")
-		for _, full := range []string{"yes", "session", "project", "edit", "no"} {
-			if word = strings.ToLower(word); (word == full || word == full[:1]) && strings.Contains(keys, full[:1]) {
-				return full[:1], strings.TrimSpace(rest), nil
+		word, reason, _ := strings.Cut(line, " ")
+		word = strings.ToLower(word)
+		for _, name := range []string{"yes", "session", "project", "edit", "no"} {
+			if key := name[:1]; (word == name || word == key) && strings.Contains(keys, key) {
+				return key, strings.TrimSpace(reason), nil
 			}
 		}
 		fmt.Fprintln(p.out, "  answer y or n; words after n are passed to the model as the reason")
 	}
 }
 
-func ruleList(rules []permission.Rule) string {
-	var out []string
+func ruleList(rules []permission.Rule) string { return plainLine(strings.Join(ruleTexts(rules), ", ")) }
+
+func ruleTexts(rules []permission.Rule) (texts []string) {
 	for _, r := range rules {
-		out = append(out, r.String())
+		texts = append(texts, r.String())
 	}
-	return plainLine(strings.Join(out, ", "))
+	return texts
 }
 
 // editRules lets the user change the suggested rules. They must still allow the call.
 func (p *prompt) editRules(ctx context.Context, q *event.Approval, rules []permission.Rule) ([]permission.Rule, error) {
-	var texts []string
-	for _, r := range rules {
-		texts = append(texts, r.String())
-	}
+	texts := ruleTexts(rules)
 	for {
 		for i, text := range texts {
 			var err error
-			if texts[i], err = p.lineWith(ctx, "  allow:", text); err != nil {
+			if texts[i], err = p.readLineOr(ctx, "  allow:", text); err != nil {
 				return nil, err
 			}
 		}
@@ -119,7 +120,7 @@ func (p *prompt) editRules(ctx context.Context, q *event.Approval, rules []permi
 	}
 }
 
-// parseAllowed parses rules, which together must allow the call: a rule that does not is probably a mistake.
+// parseAllowed parses edited rules. Rules that do not allow the call are an error, as they are probably a mistake.
 func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, err error) {
 	for _, text := range texts {
 		r, err := permission.ParseRule(text, permission.Allow)
@@ -136,21 +137,51 @@ func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, e
 	if err != nil {
 		return nil, err
 	}
-	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, new(builtins).call(q.Name, q.Input, cwd))
+	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, new(builtins).describe(q.Name, q.Input, cwd))
 	if d.Behavior != permission.Allow {
 		return nil, fmt.Errorf("%s does not allow this call: %s; write a rule that matches it", ruleList(rules), d.Reason)
 	}
 	return rules, nil
 }
 
-// lineWith asks for a line of text. Its default is text.
-func (p *prompt) lineWith(ctx context.Context, question, text string) (string, error) {
+// readLineOr asks for a line of text. On a screen the user edits the default; else an empty line means the default.
+func (p *prompt) readLineOr(ctx context.Context, question, defaultText string) (string, error) {
 	if p.screen != nil {
-		return p.screen.Line(ctx, question, text)
+		return p.screen.Line(ctx, question, defaultText)
 	}
-	got, err := p.read(ctx, fmt.Sprintf("%s [%s] ", question, plainLine(text)))
-	if got == "" {
-		got = text
+	line, err := p.readTrimmed(ctx, fmt.Sprintf("%s [%s] ", question, plainLine(defaultText)))
+	return cmp.Or(line, defaultText), err
+}
+
+// parseAnswer reads the value of --answer: CALL_ID[.QUESTION]=allow or CALL_ID[.QUESTION]=deny[:reason].
+func parseAnswer(s string) (event.Confirm, error) {
+	id, reason, ok := strings.Cut(s, "=deny") // before "=allow", which may be the end of a reason
+	if ok && id != "" && (reason == "" || reason[0] == ':') {
+		call, question := parseQuestion(id)
+		return event.Confirm{Call: call, Question: question, Reason: strings.TrimPrefix(reason, ":")}, nil
 	}
-	return got, err
+	if id, ok := strings.CutSuffix(s, "=allow"); ok && id != "" {
+		call, question := parseQuestion(id)
+		return event.Confirm{Call: call, Question: question, Allow: true}, nil
+	}
+	return event.Confirm{}, usage("--answer %q: write CALL_ID.QUESTION=allow or CALL_ID.QUESTION=deny[:reason]", s)
+}
+
+// parseQuestion splits CALL_ID.QUESTION, as questionID joins them; question is 0 if id does not end in a number. The id of
+// a call that itself ends in a dot and a number can only be given with its question.
+func parseQuestion(id string) (call string, question int64) {
+	if i := strings.LastIndexByte(id, '.'); i > 0 {
+		if n, err := strconv.ParseInt(id[i+1:], 10, 64); err == nil && n > 0 && questionID(id[:i], n) == id { // without leading zeros
+			return id[:i], n
+		}
+	}
+	return id, 0
+}
+
+// questionID joins the id of a call and the number of the question about the call.
+func questionID(call string, question int64) string {
+	if question == 0 { // the session was written by an older version
+		return call
+	}
+	return fmt.Sprintf("%s.%d", call, question)
 }

@@ -61,9 +61,9 @@ func attachments(text string, judge func(name string) (permission.File, error)) 
 	return blocks, nil
 }
 
-// mayAttach judges a file as if the model called the tool Read, and asks the user where that needs approval, since the
-// message may have been pasted from anywhere. It returns the file that was judged.
-func (c *chat) mayAttach(ctx context.Context, name string) (permission.File, error) {
+// judgeAttachment judges a file as if the model called the tool Read, and asks the user if that call needs approval: the
+// message may have been pasted from anywhere. It returns the file with its real path, or why the file may not be sent.
+func (c *chat) judgeAttachment(ctx context.Context, name string) (permission.File, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return permission.File{}, err
@@ -74,48 +74,43 @@ func (c *chat) mayAttach(ctx context.Context, name string) (permission.File, err
 	}
 	policy := c.kit.policy
 	policy.Rules = slices.Concat(policy.Rules, c.conv.Rules)
-	d := permission.Decide(&policy, new(builtins).call("Read", input, policy.Dirs[0]))
+	d := permission.Decide(&policy, new(builtins).describe("Read", input, policy.Dirs[0]))
 	files := d.Judgement.Files
-	switch {
+	switch { // a valid call of Read uses exactly one file
 	case d.Behavior == permission.Allow && len(files) == 1:
 		return files[0], nil
-	case d.Behavior != permission.Ask || len(files) != 1 || c.prompt == nil:
+	case d.Behavior != permission.Ask || len(files) != 1:
 		return permission.File{}, errors.New(d.Reason)
 	}
 	c.prompt.discardTyped()
-	ok, err := c.prompt.yesNo(ctx, fmt.Sprintf("  @%s: %s. Send it to the model? [y]es / [n]o: ", plainLine(name), plainLine(d.Reason)))
+	ok, err := c.prompt.askYesNo(ctx, fmt.Sprintf("  @%s: %s. Send it to the model? [y]es / [n]o: ", plainLine(name), plainLine(d.Reason)))
 	if err == nil && !ok {
 		err = errors.New("you refused to send it")
 	}
 	return files[0], err
 }
 
-// checkLink returns an error if name is a link to another file, real: a repository may contain a link to a key in
-// the user's home.
-func checkLink(name, real string) error {
-	want, err := filepath.Abs(name)
-	if err != nil {
-		return err
+// checkLink returns an error if name leads to target through a link: a repository may contain a link to a key in the
+// user's home. Links in the path of the current directory are no error.
+func checkLink(name, target string) error {
+	path, err := filepath.Abs(name)
+	if filepath.IsLocal(name) {
+		var cwd string
+		cwd, err = realCurrentDir()
+		path = filepath.Join(cwd, name)
 	}
-	if filepath.IsLocal(name) { // the current directory itself may be reached by a link
-		cwd, err := filepath.EvalSymlinks(strings.TrimSuffix(want, filepath.Clean(name)))
-		if err != nil {
-			return err
-		}
-		want = filepath.Join(cwd, name)
+	if err == nil && path != target {
+		err = fmt.Errorf("it is a link to %s; name that file if you mean it", plainLine(target))
 	}
-	if real != want {
-		return fmt.Errorf("it is a link to %s; name that file if you mean it", plainLine(real))
-	}
-	return nil
+	return err
 }
 
-// attach returns the content of a file that was judged; name is its name in the message.
+// attach returns the content of a judged file; name is the path in the message.
 func attach(name string, judged permission.File) (message.Block, error) {
 	if err := checkLink(name, judged.Path); err != nil {
 		return nil, err
 	}
-	f, err := new(builtin.Local).Open(context.Background(), judged)
+	f, err := new(builtin.Local).Open(context.Background(), judged) // fails if the file was replaced since
 	if err != nil {
 		return nil, err
 	}
@@ -143,14 +138,16 @@ func attach(name string, judged permission.File) (message.Block, error) {
 	return &message.Text{Text: fmt.Sprintf("The content of %s:\n\n%s", name, data)}, nil
 }
 
-// completeFile returns the possible completions of a word such as @src/ma.
+// completeFile returns the possible completions of a word such as @src/ma. It leaves out hidden files until the dot is
+// typed, and names that would not be one word or not be shown as they are.
 func completeFile(word string) (out []term.Candidate) {
 	path := strings.TrimPrefix(word, "@")
 	dir, base := filepath.Split(path)
 	entries, _ := os.ReadDir(filepath.Clean(dir)) // without an existing directory there are no candidates
 	for _, e := range entries {
 		name := e.Name()
-		if !strings.HasPrefix(name, base) || strings.HasPrefix(name, ".") && base == "" || strings.ContainsAny(name, " \t\n") || plain(name) != name {
+		hidden := base == "" && strings.HasPrefix(name, ".")
+		if hidden || !strings.HasPrefix(name, base) || strings.ContainsAny(name, " \t\n") || plain(name) != name {
 			continue
 		}
 		if e.IsDir() {

@@ -56,8 +56,8 @@ directory, --resume ID the one with the id, and --resume one that you choose fro
 list. "kitbag sessions" lists and removes them, and shows how long they are kept.
 
 Before and after each turn kitbag makes a snapshot of the working directories, so that
-/diff can show what the turn changed, by Bash too, and /undo can undo it where no one
-has changed a file since. Files that .gitignore excluded at the start are not included.
+/diff can show what the turn changed, by Bash too, and /undo can undo it, except in files
+that were changed since. Files that .gitignore excluded at the start are not included.
 
 With --plain, and where standard output is not a terminal, everything is plain lines,
 as screen readers and pipes need them: a line is a message, and a line that ends with
@@ -67,8 +67,8 @@ Lines that begin with a slash are commands of kitbag:
 ` + chatHelp(),
 		Example: `  kitbag chat
   kitbag chat --continue           # continue the last conversation here
-  kitbag chat --resume             # choose one from a list
-  kitbag chat --session s.json     # continue it another day
+  kitbag chat --resume             # choose a conversation from a list
+  kitbag chat --session s.json     # save the conversation in s.json, or continue it
   kitbag chat --plain              # for a screen reader`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.resume && len(args) == 1 {
@@ -114,14 +114,14 @@ func (f *chatFlags) run(ctx context.Context, cmd *cobra.Command, r *runner, ui f
 			defer catchInterrupts()()
 			return (&chat{runner: r, flags: f, frontend: ui, kit: k, conv: s, files: files}).takeTurns(ctx, first)
 		})
-		if !errors.Is(err, errReopen) {
+		if !errors.Is(err, errRecreateAgent) {
 			return err
 		}
 	}
 }
 
-// errReopen means that the agent must be created again, because the flags have changed.
-var errReopen = errors.New("the agent must be created again")
+// errRecreateAgent means that a slash command has changed the flags, so the agent must be created again.
+var errRecreateAgent = errors.New("the agent must be created again")
 
 // catchInterrupts replaces main's handling of interrupts, which would end the program: the frontend handles them, and
 // between two turns they have no effect. Call stop at the end of the chat.
@@ -132,13 +132,13 @@ func catchInterrupts() (stop func()) {
 	return func() { signal.Stop(unread) }
 }
 
-// A frontend is where the user types messages.
+// A frontend is where the user types messages: a lineFrontend or a term.Screen.
 type frontend interface {
-	// message returns the next message, or an error at the end of the input.
-	message(ctx context.Context) (string, error)
+	// Message returns the next message, or an error at the end of the input.
+	Message(ctx context.Context) (string, error)
 
-	// work returns a context that ends when the user interrupts, until stop is called.
-	work(ctx context.Context, label string) (working context.Context, stop func())
+	// Work returns a context that ends when the user interrupts, until stop is called. The status line has the label.
+	Work(ctx context.Context, label string) (working context.Context, stop func())
 }
 
 // A chat is a conversation with a user at a terminal. Its runner has a prompt.
@@ -162,7 +162,7 @@ func (c *chat) takeTurns(ctx context.Context, first bool) error {
 		}
 	}
 	for {
-		text, err := c.frontend.message(ctx)
+		text, err := c.frontend.Message(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return &exit{code: exitInterrupted} // terminated by a signal
@@ -175,14 +175,14 @@ func (c *chat) takeTurns(ctx context.Context, first bool) error {
 			switch err := c.command(ctx, name, arg); {
 			case errors.Is(err, errLeave):
 				return nil
-			case errors.Is(err, errReopen):
+			case errors.Is(err, errRecreateAgent):
 				return err
 			case err != nil:
 				c.showError(err)
 			}
 			continue
 		}
-		blocks, err := attachments(text, func(name string) (permission.File, error) { return c.mayAttach(ctx, name) })
+		blocks, err := attachments(text, func(name string) (permission.File, error) { return c.judgeAttachment(ctx, name) })
 		if err != nil {
 			c.showError(err)
 			continue
@@ -202,7 +202,7 @@ func (c *chat) welcome() {
 	}
 	name := c.conv.path
 	if dir, _, err := keptSessions(); err == nil && filepath.Dir(name) == dir {
-		name = strings.TrimSuffix(filepath.Base(name), ".json") // its id for --resume
+		name = strings.TrimSuffix(filepath.Base(name), ".json") // the id for --resume
 	}
 	fmt.Fprintf(c.log, "continuing %s, after %d messages.\n", name, n)
 	sent, answer := lastExchange(c.conv.State)
@@ -217,7 +217,7 @@ func (c *chat) welcome() {
 // turn runs the agent on the inputs until it is done or interrupted. An error that ends only the turn is
 // printed, not returned.
 func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
-	turnCtx, stop := c.frontend.work(ctx, "thinking")
+	turnCtx, stop := c.frontend.Work(ctx, "thinking")
 	err := c.run(turnCtx, c.kit.agent, c.conv, inputs)
 	stop()
 	if ctx.Err() != nil {
@@ -236,7 +236,7 @@ func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
 	return nil
 }
 
-// dropPending cancels the calls that still wait for approval after an interrupt, since until then no message can be sent.
+// dropPending cancels the calls that still wait after an interrupt: while calls wait the agent accepts no message.
 func (c *chat) dropPending(ctx context.Context) error {
 	if len(c.conv.Pending()) == 0 {
 		return nil

@@ -16,30 +16,30 @@ type lineFrontend struct {
 	log    io.Writer
 }
 
-// message returns the user's next message, or an error at the end of the input. Unlike an answer to a
-// question, a message may be typed while the agent works.
-func (f lineFrontend) message(ctx context.Context) (string, error) {
+// Message implements frontend. Unlike an answer to a question, a message may be typed while the agent works.
+func (f lineFrontend) Message(ctx context.Context) (string, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	var text []string
 	question := "> "
 	for {
-		line, err := f.prompt.line(ctx, question)
+		line, err := f.prompt.readLine(ctx, question)
 		if err != nil {
 			if errors.Is(err, errNoAnswer) {
 				fmt.Fprintln(f.log) // start a new line for the shell's prompt
 			}
 			return "", err
 		}
-		more, continued := strings.CutSuffix(line, `\`)
-		text = append(text, more)
+		line, continued := strings.CutSuffix(line, `\`)
+		text = append(text, line)
 		if !continued {
 			return strings.TrimSpace(strings.Join(text, "\n")), nil
 		}
-		question = ". "
+		question = ". " // the message continues
 	}
 }
 
-func (f lineFrontend) work(ctx context.Context, _ string) (context.Context, func()) {
+// Work implements frontend, without a status line.
+func (f lineFrontend) Work(ctx context.Context, _ string) (context.Context, func()) {
 	return interruptible(ctx, f.log)
 }

@@ -37,7 +37,7 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 		slog.SetDefault(slog.New(notices{log: s}))
 		prompt := &prompt{out: s, screen: s}
 		r := &runner{show: showScreen(s, p), painter: p, prompt: prompt, log: s}
-		return f.run(ctx, cmd, r, screenFrontend{s})
+		return f.run(ctx, cmd, r, s)
 	})
 	if errors.Is(err, term.ErrForced) { // Ctrl-C twice during work
 		return &exit{code: exitInterrupted}
@@ -45,18 +45,11 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	return err
 }
 
-// screenFrontend is a frontend with the editor for messages.
-type screenFrontend struct{ *term.Screen }
-
-func (f screenFrontend) message(ctx context.Context) (string, error) { return f.Message(ctx) }
-func (f screenFrontend) work(ctx context.Context, label string) (context.Context, func()) {
-	return f.Work(ctx, label)
-}
-
 // showScreen shows events, with the model's text as Markdown, and the tokens of the work so far.
 func showScreen(s *term.Screen, p *painter) show {
-	tokens, written := 0, 0 // tokens of the complete answers; bytes of the current one, about four for a token
-	showWork := func(label string) { s.Status(label, tokens+written/4) }
+	tokens, writtenBytes := 0, 0 // of the complete answers; of the current answer
+	// A token has about four bytes. An empty label keeps the label before.
+	showWork := func(label string) { s.Status(label, tokens+writtenBytes/4) }
 	return func(ev event.Event) error {
 		switch ev := ev.(type) {
 		case *event.RunStart:
@@ -64,16 +57,16 @@ func showScreen(s *term.Screen, p *painter) show {
 				tokens = 0
 			}
 		case *event.ModelStart:
-			written = 0
+			writtenBytes = 0
 			showWork("thinking")
 		case *event.ThinkingDelta:
-			written += len(ev.Text)
+			writtenBytes += len(ev.Text)
 			showWork("")
 		case *event.ToolCallDelta:
-			written += len(ev.Args)
+			writtenBytes += len(ev.Args)
 			showWork("")
 		case *event.TextDelta:
-			written += len(ev.Text)
+			writtenBytes += len(ev.Text)
 			showWork("writing")
 			s.Stream(ev.Text)
 		case *event.Message:
@@ -82,7 +75,7 @@ func showScreen(s *term.Screen, p *painter) show {
 				if u := ev.Message.Usage; u != nil {
 					tokens += u.Input + u.Output
 				}
-				written = 0
+				writtenBytes = 0
 				showWork("")
 			}
 		case *event.Discard, *event.End:
@@ -110,26 +103,26 @@ func complete(word string) (out []term.Candidate) {
 	return out
 }
 
-// history opens the history of the current directory.
+// history opens the history of the messages that were typed in the current directory.
 func (f *chatFlags) history() (*term.History, error) {
-	dir, err := directoryState()
+	dir, err := projectStateDir()
 	if err != nil {
 		return nil, err
 	}
-	clean, err := redactor()
-	if err != nil {
-		return nil, err
-	}
-	redact := clean.Text
+	file := filepath.Join(dir, "history")
 	if f.noRedact {
-		redact = nil
+		return term.OpenHistory(file, nil)
 	}
-	return term.OpenHistory(filepath.Join(dir, "history"), redact)
+	r, err := redactor()
+	if err != nil {
+		return nil, err
+	}
+	return term.OpenHistory(file, r.Text)
 }
 
-// directoryState returns the folder for kitbag's data about the current directory. It is in the user's state directory,
-// under a hash of the path, so that no project can put files there.
-func directoryState() (string, error) {
+// projectStateDir returns the folder for kitbag's data about the current directory. The folder is named by a hash of the
+// path, and is in the user's state directory, where no project can put files.
+func projectStateDir() (string, error) {
 	dir, err := currentDir()
 	if err != nil {
 		return "", err
@@ -145,7 +138,7 @@ func directoryState() (string, error) {
 	return filepath.Join(base, "directories", hex.EncodeToString(sum[:8])), nil
 }
 
-// stateDir returns the user's state directory of kitbag: $XDG_STATE_HOME, or ~/.local/state on Linux.
+// stateDir returns kitbag's folder in the user's state directory: $XDG_STATE_HOME, or ~/.local/state on Linux.
 func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "kitbag"), nil

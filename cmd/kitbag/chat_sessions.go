@@ -26,7 +26,7 @@ const maxListed = 20
 // keptSessions returns the folder of the current directory's conversations, and their ids, the most recently used
 // first.
 func keptSessions() (dir string, ids []string, err error) {
-	state, err := directoryState()
+	state, err := projectStateDir()
 	if err != nil {
 		return "", nil, fmt.Errorf("no place to keep conversations: %w", err)
 	}
@@ -35,19 +35,19 @@ func keptSessions() (dir string, ids []string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, err
 	}
-	used := map[string]time.Time{}
+	usedAt := map[string]time.Time{}
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
 		if info, err := e.Info(); ok && err == nil && info.Mode().IsRegular() {
 			ids = append(ids, id)
-			used[id] = info.ModTime()
+			usedAt[id] = info.ModTime()
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(b, a)) })
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(usedAt[b].Compare(usedAt[a]), cmp.Compare(b, a)) })
 	return dir, ids, nil
 }
 
-// newSession makes the folder of a new conversation, and returns its file. ids are those in the folder.
+// newSession makes the folder dir, and returns the file of a new conversation in dir, whose id is none of ids.
 func newSession(dir string, ids []string, now time.Time) (string, error) {
 	id := now.Format("2006-01-02-150405")
 	for n := 2; slices.Contains(ids, id); n++ {
@@ -56,7 +56,7 @@ func newSession(dir string, ids []string, now time.Time) (string, error) {
 	return filepath.Join(dir, id+".json"), os.MkdirAll(dir, 0o700)
 }
 
-// chooseSession sets the file of the conversation according to --continue and --resume.
+// chooseSession sets f.session to the file of a kept conversation or, without --continue and --resume, of a new one.
 func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 	if f.session != "" {
 		if f.continueLast || f.resume {
@@ -71,14 +71,14 @@ func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 	if (f.continueLast || f.resume) && len(ids) == 0 {
 		return usage("no conversation is kept for this directory; start one without --continue and --resume")
 	}
-	id := ""
+	id, listed := "", ids[:min(maxListed, len(ids))]
 	switch {
 	case f.resumeID != "":
 		if id = f.resumeID; !slices.Contains(ids, id) {
-			return usage("--resume %s: no such conversation in this directory%s", shorten(id, maxName), suggestion(id, ids[:min(maxListed, len(ids))]))
+			return usage("--resume %s: no such conversation in this directory%s", shorten(id, maxName), suggestion(id, listed))
 		}
 	case f.resume:
-		if id, err = p.pickSession(ctx, dir, ids[:min(maxListed, len(ids))]); err != nil {
+		if id, err = p.pickSession(ctx, dir, listed); err != nil {
 			return err
 		}
 	case f.continueLast:
@@ -105,7 +105,7 @@ func (p *prompt) pickSession(ctx context.Context, dir string, ids []string) (str
 		fmt.Fprintf(p.out, "%3d  %s  %s\n", i+1, id, about)
 	}
 	for {
-		line, err := p.read(ctx, fmt.Sprintf("  Which conversation? 1 to %d: ", len(ids)))
+		line, err := p.readTrimmed(ctx, fmt.Sprintf("  Which conversation? 1 to %d: ", len(ids)))
 		if err != nil {
 			return "", err
 		}
@@ -115,6 +115,7 @@ func (p *prompt) pickSession(ctx context.Context, dir string, ids []string) (str
 	}
 }
 
+// firstMessage returns the first text of the user, as the title of a conversation.
 func firstMessage(st *agent.State) string {
 	for _, m := range st.Messages {
 		if m.Role == message.RoleUser && m.Text() != "" {
@@ -141,19 +142,13 @@ func lastExchange(st *agent.State) (sent, answer string) {
 // exportMarkdown formats a conversation as Markdown, without the results of tools.
 func exportMarkdown(st *agent.State) string {
 	var b strings.Builder
+	titles := map[message.Role]string{message.RoleUser: "User", message.RoleAssistant: "Agent"}
 	for _, m := range st.Messages {
-		switch m.Role {
-		case message.RoleUser:
-			if m.Text() != "" {
-				fmt.Fprintf(&b, "## User\n\n%s\n\n", m.Text())
-			}
-		case message.RoleAssistant:
-			if m.Text() != "" {
-				fmt.Fprintf(&b, "## Agent\n\n%s\n\n", m.Text())
-			}
-			for _, c := range m.ToolCalls() {
-				fmt.Fprintf(&b, "    %s %s\n\n", c.Name, shorten(arguments(c.Input, " "), maxArguments))
-			}
+		if title := titles[m.Role]; title != "" && m.Text() != "" {
+			fmt.Fprintf(&b, "## %s\n\n%s\n\n", title, m.Text())
+		}
+		for _, c := range m.ToolCalls() {
+			fmt.Fprintf(&b, "    %s %s\n\n", c.Name, shorten(arguments(c.Input, " "), maxArguments))
 		}
 	}
 	return b.String()

@@ -26,11 +26,10 @@ import (
 // configFile is the name of a configuration, in the project's directory and in the user's configuration directory.
 const configFile = "kitbag.json"
 
-// maxConfig is the size of the largest configuration, in bytes: the user must be able to read it before trusting
-// it.
+// maxConfig limits the size of a configuration, in bytes: the user must be able to read it before trusting it.
 const maxConfig = 64 << 10
 
-// A config has the settings of a configuration file, which flags and variables override.
+// A config has the settings of a configuration file, or of several files after a merge. Flags and variables override it.
 type config struct {
 	file     string
 	data     []byte // as read; the user's consent is to these bytes
@@ -43,11 +42,10 @@ type config struct {
 	skillFolders []string // absolute paths of the default skill folders that exist
 	guides       []guide
 
-	sessions *retention // of the user's configuration only
+	sessions *retention // only the user's configuration may have it
 }
 
-// gatewayKeys are the members that only "kitbag mcp serve --config" uses. They may be in the same file, so that a
-// project needs only one.
+// gatewayKeys are the members for "kitbag mcp serve --config", which may use the same file. Agents ignore them.
 var gatewayKeys = []string{"perSession", "initial", "style", "search", "credentials", "oauth", "upstreamTokens", "audit", "instructions", "hosts", "origins", "replicas", "rates", "taskAfter"}
 
 // readConfig reads a configuration, which may be missing. If stat is [os.Lstat] the file must not be a link: a project's
@@ -66,49 +64,54 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if err := json.Unmarshal(data, &members); err != nil {
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, jsonError(data, err))
 	}
-	var servers map[string]json.RawMessage
-	mustBe := func(key, want string) error {
-		return fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, want, members[key])
+	if err := c.readSettings(members); err != nil {
+		return nil, err
 	}
-	known := append([]string{"permissions", "sandbox", "groups", "sessions"}, gatewayKeys...)
+	return c, errors.Join(c.readServers(members["mcpServers"]), c.readPolicy(members["permissions"]),
+		c.readSandbox(members["sandbox"]), c.readGroups(members["groups"]), c.readSessions(members["sessions"]))
+}
+
+// readSettings reads the settings, the labels and the skills. A key that no configuration has is an error.
+func (c *config) readSettings(members map[string]json.RawMessage) error {
+	mustBe := func(key, want string) error {
+		return fmt.Errorf("%s: %s must be %s; it is %.40s", c.file, key, want, members[key])
+	}
+	known := append([]string{"mcpServers", "permissions", "sandbox", "groups", "sessions", "labels", "skills"}, gatewayKeys...)
 	for _, t := range allSettings {
 		known = append(known, t.key)
 		if data, ok := members[t.key]; ok && !t.read(&c.settings, data) {
-			return nil, mustBe(t.key, t.want)
+			return mustBe(t.key, t.want)
 		}
 	}
-	for _, m := range []struct {
-		key, want string
-		to        any
-	}{{"labels", "a list of names of servers", &c.labels}, {"skills", "a list of folders", &c.skills}, {"mcpServers", "an object of servers", &servers}} {
-		known = append(known, m.key)
-		if data, ok := members[m.key]; ok && json.Unmarshal(data, m.to) != nil {
-			return nil, mustBe(m.key, m.want)
-		}
+	if data, ok := members["labels"]; ok && json.Unmarshal(data, &c.labels) != nil {
+		return mustBe("labels", "a list of names of servers")
+	}
+	if data, ok := members["skills"]; ok && json.Unmarshal(data, &c.skills) != nil {
+		return mustBe("skills", "a list of folders")
 	}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if !slices.Contains(known, key) {
-			return nil, fmt.Errorf("%s: unknown key %s%s", file, key, suggestion(key, known))
+			return fmt.Errorf("%s: unknown key %s%s", c.file, key, suggestion(key, known))
 		}
 	}
 	if c.endpoint.url != "" {
-		c.endpoint.vendor = vendorOf(c.api, c.model)
+		c.endpoint.vendor = vendorOf(c.api, c.model) // the only vendor whose key may be sent to the endpoint
 	}
-	if c.system != "" {
-		c.system = c.absolute(c.system)
-	}
-	if c.modelsFile != "" {
-		c.modelsFile = c.absolute(c.modelsFile)
-	}
-	for i, folder := range c.skills {
-		if c.skills[i] = c.absolute(folder); folder == "" || folder[0] == '~' {
-			return nil, fmt.Errorf("%s: skills: %q is not a folder; write its path, absolute or relative to %s", file, folder, filepath.Dir(file))
+	for _, path := range []*string{&c.system, &c.modelsFile} {
+		if *path != "" {
+			*path = c.absolute(*path)
 		}
 	}
-	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]), c.readGroups(members["groups"]), c.readSessions(members["sessions"]))
+	for i, folder := range c.skills {
+		if folder == "" || folder[0] == '~' {
+			return fmt.Errorf("%s: skills: %q is not a folder; write its path without ~, absolute or relative to %s", c.file, folder, filepath.Dir(c.file))
+		}
+		c.skills[i] = c.absolute(folder)
+	}
+	return nil
 }
 
-// absolute resolves a path relative to the file that contains it.
+// absolute resolves a path in the configuration, which is relative to the folder of the file.
 func (c *config) absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -158,7 +161,7 @@ func (g grouping) merge(other grouping) grouping {
 		}
 	}
 	if g.labels == nil {
-		g.labels = other.labels
+		g.labels = other.labels // stays [] for no servers, or nil for all
 	} else {
 		g.labels = append(slices.Clip(g.labels), other.labels...)
 	}
@@ -167,18 +170,18 @@ func (g grouping) merge(other grouping) grouping {
 
 // readServers decodes the servers and encodes them again, so that the question about trust does not show escape
 // sequences, which could hide a name.
-func (c *config) readServers(servers json.RawMessage, n int) error {
-	if n == 0 {
+func (c *config) readServers(data json.RawMessage) error {
+	var servers map[string]any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber() // keeps all digits
+	if data != nil && dec.Decode(&servers) != nil {
+		return fmt.Errorf("%s: mcpServers must be an object of servers; it is %.40s", c.file, data)
+	}
+	if len(servers) == 0 {
 		return nil
 	}
-	var value any
-	dec := json.NewDecoder(bytes.NewReader(servers))
-	dec.UseNumber() // arguments may be long numbers
-	if err := dec.Decode(&value); err != nil {
-		return err
-	}
-	data, err := strictjson.Encode(map[string]any{"mcpServers": value})
-	c.servers = []serverFile{{path: c.file, data: data}}
+	file, err := strictjson.Encode(map[string]any{"mcpServers": servers})
+	c.servers = []serverFile{{path: c.file, data: file}}
 	return err
 }
 
@@ -190,7 +193,8 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 		return err
 	}
 	c.policy = s.Policy
-	for _, rule := range s.Policy.Rules { // the gateway's names are SERVER__TOOL, an agent's mcp__SERVER__TOOL
+	// A gateway that uses the same file calls a tool SERVER__TOOL. An agent calls it mcp__SERVER__TOOL.
+	for _, rule := range s.Policy.Rules {
 		if strings.Contains(rule.Tool, "__") && !strings.HasPrefix(rule.Tool, "mcp__") {
 			rule.Tool = "mcp__" + rule.Tool
 			c.policy.Rules = append(c.policy.Rules, rule)
@@ -254,8 +258,8 @@ func existingSkillFolders(dir string) []string {
 	return out
 }
 
-// projectConfig returns the configuration of the current directory.
-func projectConfig() (*config, error) {
+// readProjectConfig reads the configuration of the current directory, and finds its skill folders and guides.
+func readProjectConfig() (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
 		return nil, err
@@ -268,10 +272,10 @@ func projectConfig() (*config, error) {
 	return c, err
 }
 
-// configurations returns the current directory's configuration merged with the user's. Before the merge, restrict
-// removes the directory's settings that must not apply.
-func configurations(restrict func(*config) error) (config, error) {
-	project, err := projectConfig()
+// readConfigs reads the project's and the user's configurations and merges them. Before the merge, restrict removes the
+// project's settings that must not apply.
+func readConfigs(restrict func(*config) error) (config, error) {
+	project, err := readProjectConfig()
 	if err != nil {
 		return config{}, err
 	}
@@ -285,7 +289,7 @@ func configurations(restrict func(*config) error) (config, error) {
 		return config{}, err
 	}
 	user := &config{}
-	if base, err := os.UserConfigDir(); err == nil {
+	if base, err := os.UserConfigDir(); err == nil { // without a home directory the user has no configuration
 		if user, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
 			return config{}, err
 		}
@@ -308,18 +312,19 @@ func (c *config) checkFolders() error {
 	return nil
 }
 
-// merge returns c with the settings of other that c does not have. It joins lists, so that a deny rule of either applies.
-func (c *config) merge(other *config) config {
+// merge returns the project's configuration c with those of the user's settings that c does not have. It joins lists, so
+// that the deny rules of both files apply.
+func (c *config) merge(user *config) config {
 	return config{
-		settings:     c.settings.merge(other.settings),
-		policy:       mergePolicies(&c.policy, &other.policy),
-		sandbox:      c.sandbox.merge(other.sandbox),
-		servers:      slices.Concat(c.servers, other.servers),
-		grouping:     c.grouping.merge(other.grouping),
-		skills:       slices.Concat(c.skills, other.skills),
+		settings:     c.settings.merge(user.settings),
+		policy:       mergePolicies(&c.policy, &user.policy),
+		sandbox:      c.sandbox.merge(user.sandbox),
+		servers:      slices.Concat(c.servers, user.servers),
+		grouping:     c.grouping.merge(user.grouping),
+		skills:       slices.Concat(c.skills, user.skills),
 		skillFolders: c.skillFolders,
 		guides:       c.guides,
-		sessions:     other.sessions,
+		sessions:     user.sessions,
 	}
 }
 
@@ -333,10 +338,10 @@ func mergePolicies(p, other *permission.Policy) permission.Policy {
 	}
 }
 
-// configure reads the configurations and applies the settings for which no flag is set. The current directory's
-// configuration has precedence over the user's, but its settings that need consent apply only if the user agrees.
+// configure reads the configurations and applies the settings for which no flag is set. The project's settings that need
+// consent apply only if the user agrees.
 func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
-	f.config, err = configurations(func(project *config) error {
+	f.config, err = readConfigs(func(project *config) error {
 		return f.askConsent(ctx, project, p, cmd.ErrOrStderr())
 	})
 	if err == nil {

@@ -247,7 +247,7 @@ func TestConfigOrder(t *testing.T) {
 func TestNoLabels(t *testing.T) {
 	workspace(t)
 	writeConfig(t, userConfig(t), `{"labels":[]}`)
-	c, err := configurations(func(*config) error { return nil })
+	c, err := readConfigs(func(*config) error { return nil })
 	if err != nil || c.labels == nil || len(c.labels) > 0 {
 		t.Errorf("%#v, %v", c.labels, err)
 	}

@@ -33,10 +33,10 @@ import (
 //go:embed demo
 var demoFiles embed.FS
 
-// demoTask is the user's task. The agent needs all features that the demo shows for it.
+// demoTask is the user's task. It needs all features that the demo shows.
 const demoTask = "How much did we sell in Lisbon this week? Write it into report.md, with the weather there."
 
-// demoCommand is "kitbag demo". It is the first command for new users, so it needs neither a key nor a network.
+// demoCommand is the first command for new users, so it needs neither a key nor a network.
 func demoCommand() *cobra.Command {
 	var jsonEvents, ask bool
 	cmd := &cobra.Command{
@@ -50,9 +50,7 @@ Only the model's words are scripted. Every tool call, file, process and MCP
 message is real.`,
 		Example: "  kitbag demo\n  kitbag demo --ask     answer the question yourself\n  kitbag demo --json    one event per line",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd, jsonEvents, ask)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, jsonEvents, ask) },
 	}
 	cmd.Flags().BoolVar(&jsonEvents, "json", false, "print one event per line as JSON")
 	cmd.Flags().BoolVar(&ask, "ask", false, "ask you instead of answering yes automatically")
@@ -106,7 +104,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && ask {
-			return nil // the user has said no
+			return nil // the user has refused to write it
 		}
 		return err
 	}
@@ -163,7 +161,7 @@ func demoScript() []scripted.Turn {
 		scripted.Call("Bash", map[string]string{"command": "wc -l report.md"}),
 		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
 			total, _, err := demoFindings(req)
-			if refused(req) {
+			if refusedCall(req) {
 				return scripted.Say(fmt.Sprintf("We sold goods for €%d in Lisbon this week. I was not allowed to write it down.", total)), err
 			}
 			return scripted.Say(fmt.Sprintf("We sold goods for €%d in Lisbon this week. It is in report.md.", total)), err
@@ -171,13 +169,14 @@ func demoScript() []scripted.Turn {
 	}
 }
 
-// refused reports whether the user has refused one of the calls.
-func refused(req *model.Request) bool {
+// refusedCall reports whether the user has refused one of the calls.
+func refusedCall(req *model.Request) bool {
 	return slices.ContainsFunc(req.Messages, func(m *message.Message) bool {
 		return slices.ContainsFunc(m.ToolResults(), func(r *message.ToolResult) bool { return r.Outcome == message.OutcomeDenied })
 	})
 }
 
+// demoFindings returns what the tools have returned so far about Lisbon.
 func demoFindings(req *model.Request) (total int, weather string, err error) {
 	for _, m := range req.Messages {
 		for _, res := range m.ToolResults() {
@@ -225,7 +224,7 @@ func salesTools(path string) ([]tool.Tool, error) {
 	return []tool.Tool{cities, total}, err
 }
 
-// readSales returns the cities of the file, and the euros of each. A line has a day, a city, a product and euros.
+// readSales returns the cities in the file, and the sum of euros by city. The columns are day, city, product and euros.
 func readSales(path string) (cities []string, euros map[string]int, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -4,9 +4,9 @@
 //	kitbag demo                             watch an agent work, without a key
 //	kitbag run "fix the failing test"       one task, in the current directory
 //	kitbag chat                             a conversation, at a terminal
-//	kitbag tools                            what an agent here would have, and its cost
+//	kitbag tools                            the tools of an agent here, and their cost
 //	kitbag permission explain 'rm -r x'     what would happen to a call, and why
-//	kitbag sandbox -- go test ./...         a command, confined as an agent's are
+//	kitbag sandbox -- go test ./...         a command, confined like an agent's commands
 //	kitbag mcp serve --mcp .mcp.json        many MCP servers as one, in groups
 //	kitbag skills validate                  check the skills of a project
 //	kitbag init                             write a kitbag.json after a few questions
@@ -20,7 +20,7 @@
 // Standard output has the result: the model's text, a list, or with --json one document or one event a line. Standard
 // error has everything else: the actions of tools, questions, warnings (which begin with "!") and errors (which begin
 // with "kitbag:"). Colour is used only on standard error, at a terminal, unless NO_COLOR is set or TERM is dumb.
-// "kitbag chat" at a terminal shows both above an editor (see package term), unless --plain is given.
+// At a terminal, "kitbag chat" without --plain shows the output of both above an editor (see package term).
 //
 // A failed tool call is not an error of the command; failing to write the output is. The first interrupt (Ctrl-C,
 // SIGTERM) saves the session and ends servers and processes; the second ends the program at once.
@@ -28,8 +28,8 @@
 // # Settings
 //
 // Flags override variables, which override kitbag.json in the current directory, which overrides kitbag.json in the
-// user's configuration directory (~/.config/kitbag on Linux). Rules, directories, MCP servers and skills of all of them
-// are joined. Keys are read from the environment only: every user of the machine can see a flag, and files end up in
+// user's configuration directory (~/.config/kitbag on Linux). Rules, directories, MCP servers and skills from all these
+// places apply. Keys are read from the environment only: every user of the machine can see a flag, and files end up in
 // repositories. "kitbag permission explain --json" reads none of these settings.
 //
 // # Trust
@@ -43,9 +43,9 @@
 // Tools, servers, sessions and skills are not trusted either: their text cannot control the terminal or imitate a line
 // of kitbag (see the functions plain and plainLine).
 //
-// A session file is sealed with a key in the user's configuration directory, and any other is refused without
-// --trust-session. Text that looks like a secret is removed from it, and from the output, unless --no-redact is given;
-// this is not a boundary (see package redact).
+// A session file is sealed with a key in the user's configuration directory. A file without this seal is refused, unless
+// --trust-session is given. Text that looks like a secret is removed from the file, and from the output, unless
+// --no-redact is given; this is not a boundary (see package redact).
 //
 // The user at the terminal is trusted, but only there: a "y" from a pipe is not an answer, nor is anything typed before
 // the question was shown.
@@ -53,8 +53,8 @@
 // # Code
 //
 // Each command has a file of its name. run and chat share settings.go, config.go and trust.go, which read the
-// configurations, model.go, setup.go and servers.go, which make the agent, run.go, which runs it, show.go and
-// show_result.go for output, and ask.go and approve.go for input. chat.go takes turns with the user, on plain lines
-// (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes; usage.go explains
-// wrong usage.
+// configurations; model.go, setup.go and servers.go, which make the agent; run.go, which runs the agent; show.go and
+// show_result.go for output; and prompt.go, approve.go and elicit.go for questions. chat.go takes turns with the user, on
+// plain lines (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes; usage.go
+// explains wrong usage.
 package main

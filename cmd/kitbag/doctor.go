@@ -64,24 +64,22 @@ The exit code is 1 if a check has failed; a warning is not a failure.`,
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command) error {
-	checks := f.checks(cmd)
+	checks := f.runChecks(cmd)
 	out := cmd.OutOrStdout()
 	if f.json {
 		if err := writeJSON(out, checks); err != nil {
 			return err
 		}
 	}
-	code := exitDone
+	failed := false
 	for _, c := range checks {
-		if c.State == checkFailed {
-			code = exitError
-		}
+		failed = failed || c.State == checkFailed
 		if !f.json {
 			c.print(out)
 		}
 	}
-	if code != exitDone {
-		return &exit{code: code}
+	if failed {
+		return &exit{code: exitError}
 	}
 	return nil
 }
@@ -93,11 +91,11 @@ func (c check) print(w io.Writer) {
 	}
 }
 
-// checks makes all checks. If the configuration is invalid it stops, because the other checks would not apply to a
-// run.
-func (f *doctorFlags) checks(cmd *cobra.Command) []check {
+// runChecks makes all checks. It stops at an invalid configuration, since "kitbag run" would not start with it.
+func (f *doctorFlags) runChecks(cmd *cobra.Command) []check {
+	warnSkills := len(f.skills) == 0 // otherwise a run uses the folders of --skills instead of the project's
 	var err error
-	f.config, err = untrustedConfig(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+	f.config, err = untrustedConfig(f.trust, warnSkills, cmd.ErrOrStderr())
 	if err != nil {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file"}}
 	}
@@ -112,28 +110,30 @@ func (f *doctorFlags) checks(cmd *cobra.Command) []check {
 	return append(checks, f.checkServers(cmd, policy.Dirs)...)
 }
 
-// checkTimeout limits the time for the answers of a model.
+// checkTimeout limits the time for all answers of one model.
 const checkTimeout = time.Minute
 
+// checkModels checks the model and the fallbacks, up to the first that cannot be opened, and their context window.
 func (f *doctorFlags) checkModels(ctx context.Context) (checks []check) {
 	for i, name := range f.names() {
+		prefix := ""
+		if i > 0 {
+			prefix = "fallback " + name + ": "
+		}
 		m, err := f.openNamed(name)
 		if err != nil {
 			return append(checks, check{"model", checkFailed, err.Error(),
 				"set KITBAG_MODEL, and OPENAI_API_KEY with OPENAI_BASE_URL, or for Claude models ANTHROPIC_API_KEY"})
 		}
-		results := f.checkModel(ctx, m)
-		for j := range results {
-			if i > 0 {
-				results[j].Name = "fallback " + name + ": " + results[j].Name
-			}
+		for _, c := range f.checkModel(ctx, m) {
+			c.Name = prefix + c.Name
+			checks = append(checks, c)
 		}
-		checks = append(checks, results...)
 	}
 	return append(checks, f.checkWindow())
 }
 
-// checkModel asks a model to call a tool.
+// checkModel checks that a model answers, and that it calls a tool when it is asked to.
 func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 	called := false
 	ping, err := tool.New("ping", "Returns pong.", func(context.Context, struct{}) (string, error) {
@@ -144,7 +144,7 @@ func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 		return []check{{"model", checkFailed, err.Error(), ""}}
 	}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(ping), Policy: permission.Policy{TrustReadOnly: true},
-		Limits: agent.Limits{Steps: 3, Time: checkTimeout}, Retry: middleware.RetryConfig{Retries: -1}})
+		Limits: agent.Limits{Steps: 3, Time: checkTimeout}, Retry: middleware.RetryConfig{Retries: -1}}) // no retries: report the first error
 	if err != nil {
 		return []check{{"model", checkFailed, err.Error(), ""}}
 	}
@@ -170,7 +170,7 @@ func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 func (f *doctorFlags) checkWindow() check {
 	cfg := agent.Config{Window: agent.Window{Tokens: f.window}}
 	if _, err := f.applyCatalog(&cfg, f.names()...); err != nil {
-		return check{"window", checkFailed, err.Error(), "correct the file of models"}
+		return check{"window", checkFailed, err.Error(), "correct the file that kitbag.json names under models"}
 	}
 	if cfg.Window.Tokens == 0 {
 		return check{"window", checkWarning, fmt.Sprintf("the context window of %s is not known; 128000 tokens are assumed", strings.Join(f.names(), ", ")),
@@ -196,9 +196,9 @@ func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []
 		return []check{{"MCP servers", checkFailed, err.Error(), "correct the file"}}
 	}
 	for _, e := range broken {
-		checks = append(checks, check{"MCP server " + e.Server, checkFailed, e.Error(), "correct its entry"})
+		checks = append(checks, check{"MCP server " + e.Server, checkFailed, e.Error(), "correct the server's entry in mcpServers"})
 	}
-	unconfined := map[string]bool{}
+	unconfined := map[string]bool{} // servers that are commands whose entries do not ask for a sandbox
 	for i, cfg := range configs {
 		command, ok := cfg.Transport.(mcpclient.Command)
 		unconfined[cfg.Name] = ok && command.Sandbox.Profile == ""
@@ -208,9 +208,9 @@ func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []
 		c := check{"MCP server " + r.Name, checkOK, fmt.Sprintf("%d tools", len(r.Tools)), ""}
 		switch {
 		case r.State != stateReady:
-			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see its messages: kitbag mcp status"
+			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start the server by hand to see its messages: kitbag mcp status"
 		case unconfined[r.Name] && f.config.sandbox.canConfine() == nil:
-			c.Remedy = `it has all your permissions; "sandbox": "read" or "work" in its entry confines it`
+			c.Remedy = `the server has all your permissions; write "sandbox": "read" or "work" in its entry to confine it`
 		}
 		checks = append(checks, c)
 	}

@@ -91,7 +91,7 @@ func TestInit(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%v: %s", err, got)
 	}
-	if _, err := projectConfig(); err != nil {
+	if _, err := readProjectConfig(); err != nil {
 		t.Error(err)
 	}
 	if again, err := answer("\n\n\n\n"); err == nil || again != want {

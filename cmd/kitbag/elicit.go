@@ -15,31 +15,29 @@ import (
 // imitate a line of kitbag.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	fields, question := p.showElicitation(q)
-	ok, err := p.yesNo(ctx, question)
+	ok, err := p.askYesNo(ctx, question)
 	if err != nil || !ok {
 		return host.Answer{Action: host.ActionDecline}, err
 	}
-	// Rejected answers are asked for again from the first field, since two of them may contradict each other.
 	for {
-		content, err := p.fillIn(ctx, fields)
+		content, err := p.askFields(ctx, fields)
 		if err != nil {
 			return host.Answer{}, err
 		}
 		answer, err := q.Accept(content)
-		if err != nil {
+		if err != nil { // ask all fields again: two answers may contradict each other
 			fmt.Fprintf(p.out, "  this answer is not valid: %s\n", indented(err.Error()))
 			continue
 		}
-		if len(fields) == 0 {
+		if len(fields) == 0 { // the yes was the answer
 			return answer, nil
 		}
 		for _, f := range fields {
 			if v, given := answer.Content[f.name]; given {
-				fmt.Fprintf(p.out, "  %s = %s\n", plainLine(f.name), plainLine(fmt.Sprint(v))) // it may be the server's default
+				fmt.Fprintf(p.out, "  %s = %s\n", plainLine(f.name), plainLine(fmt.Sprint(v))) // typed, or the server's default
 			}
 		}
-		// The list includes defaults, so that the user sees everything that is sent.
-		ok, err := p.yesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
+		ok, err := p.askYesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
 		if err != nil || !ok {
 			return host.Answer{Action: host.ActionDecline}, err
 		}
@@ -50,7 +48,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 // showElicitation shows the question. It returns the form's fields, and the yes-or-no question to ask before them.
 func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, question string) {
 	p.discardTyped()
-	if q.Server == "" { // the question is kitbag's; a server's request for a password must not look like it
+	if q.Server == "" { // kitbag itself asks; no server's question can look like this
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
 	} else {
 		fmt.Fprintf(p.out, "? the MCP server %q asks:\n    | %s\n", q.Server, strings.ReplaceAll(plain(q.Message), "\n", "\n    | "))
@@ -68,10 +66,10 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, questi
 	return nil, "  [y]es / [n]o: "
 }
 
-// yesNo asks until the user answers. An empty line is not an answer, as it may be typed by habit.
-func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
+// askYesNo asks until the user answers. An empty line is not an answer, as it may be typed by habit.
+func (p *prompt) askYesNo(ctx context.Context, question string) (bool, error) {
 	for {
-		line, err := p.read(ctx, question)
+		line, err := p.readTrimmed(ctx, question)
 		if err != nil {
 			return false, err
 		}
@@ -108,32 +106,33 @@ type choice struct {
 	Title string `json:"title"`
 }
 
-// formFields reads the fields of a form. Required ones come first, so that the user can skip the rest.
+// formFields reads the fields of a form. Required fields come first, so that the user can skip the rest.
 func formFields(schema json.RawMessage) []formField {
 	var s struct {
 		Properties map[string]formField `json:"properties"`
 		Required   []string             `json:"required"`
 	}
 	_ = json.Unmarshal(schema, &s) // the host has validated the schema
-	var required, others []formField
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		f := s.Properties[name]
-		if f.name, f.required = name, slices.Contains(s.Required, name); f.required {
-			required = append(required, f)
-		} else {
-			others = append(others, f)
+	var fields []formField
+	for _, required := range []bool{true, false} {
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			if f := s.Properties[name]; slices.Contains(s.Required, name) == required {
+				f.name, f.required = name, required
+				fields = append(fields, f)
+			}
 		}
 	}
-	return append(required, others...)
+	return fields
 }
 
+// question returns the name of the field with what can be typed, and in brackets what an empty line means.
 func (f *formField) question() string {
-	s := "  " + plainLine(f.name)
+	question := "  " + plainLine(f.name)
 	if f.Title != "" && f.Title != f.name {
-		s += " (" + shorten(f.Title, maxName) + ")"
+		question += " (" + shorten(f.Title, maxName) + ")"
 	}
 	if f.Description != "" {
-		s += ", " + shorten(f.Description, 2*maxName)
+		question += ", " + shorten(f.Description, 2*maxName)
 	}
 	choices := slices.Concat(f.Enum, f.Items.Enum)
 	for _, c := range slices.Concat(f.OneOf, f.Items.AnyOf) {
@@ -142,23 +141,24 @@ func (f *formField) question() string {
 		}
 		choices = append(choices, c.Const)
 	}
+	list := shorten(strings.Join(choices, ", "), 5*maxName)
 	switch {
 	case f.Type == "array":
-		s += ", any of " + shorten(strings.Join(choices, ", "), 500) + ", separated by commas"
+		question += ", any of " + list + ", separated by commas"
 	case len(choices) > 0:
-		s += ", one of " + shorten(strings.Join(choices, ", "), 500)
+		question += ", one of " + list
 	case f.Type == "boolean":
-		s += ", y or n"
+		question += ", y or n"
 	case f.Type != "string":
-		s += ", " + plainLine(f.Type)
+		question += ", " + plainLine(f.Type)
 	}
 	switch {
 	case f.Default != nil:
-		s += fmt.Sprintf(" [%s]", shorten(fmt.Sprint(f.Default), maxName))
+		question += fmt.Sprintf(" [%s]", shorten(fmt.Sprint(f.Default), maxName))
 	case !f.required:
-		s += " [skip]"
+		question += " [skip]"
 	}
-	return s + ": "
+	return question + ": "
 }
 
 // value converts the typed text to the field's type. Text that does not fit stays text, which the form's check
@@ -166,9 +166,8 @@ func (f *formField) question() string {
 func (f *formField) value(typed string) any {
 	switch f.Type {
 	case "integer", "number":
-		// Keep the digits: a float would lose some.
-		if json.Valid([]byte(typed)) && strings.Trim(typed, "+-0123456789.eE") == "" {
-			return json.Number(typed)
+		if json.Valid([]byte(typed)) && strings.Trim(typed, "+-0123456789.eE") == "" { // JSON, and a number
+			return json.Number(typed) // with all digits, unlike a float64
 		}
 	case "boolean":
 		switch strings.ToLower(typed) {
@@ -177,7 +176,7 @@ func (f *formField) value(typed string) any {
 		case "n", "no", "false":
 			return false
 		}
-	case "array": // of choices; one with a comma cannot be typed
+	case "array": // of choices; a choice with a comma cannot be typed
 		list := []any{}
 		for s := range strings.SplitSeq(typed, ",") {
 			list = append(list, strings.TrimSpace(s))
@@ -187,11 +186,11 @@ func (f *formField) value(typed string) any {
 	return typed
 }
 
-// fillIn asks for the fields, one after the other. An empty line skips a field.
-func (p *prompt) fillIn(ctx context.Context, fields []formField) (map[string]any, error) {
+// askFields asks for the fields, one after the other. An empty line skips a field.
+func (p *prompt) askFields(ctx context.Context, fields []formField) (map[string]any, error) {
 	content := map[string]any{}
 	for _, f := range fields {
-		typed, err := p.read(ctx, f.question())
+		typed, err := p.readTrimmed(ctx, f.question())
 		if err != nil {
 			return nil, err
 		}

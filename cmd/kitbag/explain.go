@@ -17,7 +17,7 @@ import (
 
 func explainCommand() *cobra.Command {
 	f := &policyFlags{}
-	var lines, trust bool
+	var jsonLines, trust bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] COMMAND\n  kitbag permission explain [flags] TOOL INPUT",
 		Short: "Show what would happen to a shell command, or a call of a built-in tool",
@@ -38,15 +38,15 @@ writes one decision a line, in order. Only the line itself matters then:
   kitbag permission explain Write '{"file_path":"/etc/hosts","content":""}'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
-			case lines && len(args) > 0:
+			case jsonLines && len(args) > 0:
 				return usage("--json reads the calls from standard input and takes no arguments")
-			case !lines && (len(args) == 0 || len(args) > 2):
+			case !jsonLines && (len(args) == 0 || len(args) > 2):
 				return usage("give one command in quotes, or a tool and its input")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if lines {
+			if jsonLines {
 				return waitOrInterrupt(cmd.Context(), func() error { return explainLines(cmd.InOrStdin(), cmd.OutOrStdout()) })
 			}
 			p, err := f.policy(cmd)
@@ -55,7 +55,7 @@ writes one decision a line, in order. Only the line itself matters then:
 			}
 			tools := new(builtins)
 			if f.settings == "" {
-				c, err := untrustedConfig(trust, false, cmd.ErrOrStderr())
+				c, err := untrustedConfig(trust, false, cmd.ErrOrStderr()) // no warning about skills, which decide nothing
 				if err != nil {
 					return err
 				}
@@ -66,33 +66,36 @@ writes one decision a line, in order. Only the line itself matters then:
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&lines, "json", false, "read and write JSON Lines")
+	cmd.Flags().BoolVar(&jsonLines, "json", false, "read and write JSON Lines")
 	cmd.Flags().BoolVar(&trust, "trust", false, "apply the directory's kitbag.json as if it were trusted")
 	return cmd
 }
 
-// explainOne prints the decision about one call, and then its steps.
-func explainOne(out io.Writer, p *permission.Policy, tools *builtins, args []string) error {
-	name, input := "Bash", json.RawMessage(nil)
-	if len(args) == 2 {
-		name, input = args[0], json.RawMessage(args[1])
-		if !json.Valid(input) {
-			return usage(`the input of %s is not JSON: %.80s; write an object, for Bash '{"command": "ls"}'`, name, args[1])
-		}
-	} else {
-		raw, err := json.Marshal(map[string]string{"command": args[0]})
-		if err != nil {
-			return err
-		}
-		input = raw
+// parseCall returns the call that the arguments COMMAND or TOOL INPUT mean.
+func parseCall(args []string) (name string, input json.RawMessage, err error) {
+	if len(args) == 1 {
+		input, err = json.Marshal(map[string]string{"command": args[0]})
+		return "Bash", input, err
 	}
-	call := tools.call(name, input, p.Dirs[0])
+	if !json.Valid([]byte(args[1])) {
+		return "", nil, usage(`the input of %s is not JSON: %.80s; write an object, for Bash '{"command": "ls"}'`, args[0], args[1])
+	}
+	return args[0], json.RawMessage(args[1]), nil
+}
+
+// explainOne prints the decision about one call, and the steps that led to the decision.
+func explainOne(out io.Writer, p *permission.Policy, tools *builtins, args []string) error {
+	name, input, err := parseCall(args)
+	if err != nil {
+		return err
+	}
+	call := tools.describe(name, input, p.Dirs[0])
 	e := permission.Explain(p, call)
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
-	if access := accessText(e.Judgement); access != "" && tools.sandbox.canConfine() == nil {
+	if access := accessText(e.Judgement); access != "" && tools.sandbox.canConfine() == nil { // else nothing is confined
 		fmt.Fprintf(out, "  %s\n", access)
 	}
-	_, builtIn := tools.byDir[p.Dirs[0]][name]
+	builtIn := call.Checker != nil
 	if !builtIn {
 		fmt.Fprintf(out, "  %s is not built in, so only its name is judged\n", plainLine(name))
 	}
@@ -135,42 +138,49 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 	}
 }
 
-// builtins makes the built-in tools of a working directory when one of them is first called there, to describe the calls
-// to the permission engine. It is not safe for concurrent use.
+// builtins describes calls of the built-in tools for the permission engine, and never runs them. It makes the tools of a
+// working directory once. It is not safe for concurrent use.
 type builtins struct {
 	byDir   map[string]map[string]tool.Tool // by working directory and name
 	sandbox sandboxSettings
 }
 
-// call describes a call of the tool by an agent in cwd. Of a tool that is not built in it knows only the name.
-func (b *builtins) call(name string, input json.RawMessage, cwd string) *permission.Call {
-	byName, ok := b.byDir[cwd]
-	if !ok {
-		byName = map[string]tool.Tool{}
-		var dirs []string
-		if cwd != "" {
-			dirs = []string{cwd}
+// describe returns a call by an agent in cwd. The call of a tool that is not built in has no Checker.
+func (b *builtins) describe(name string, input json.RawMessage, cwd string) *permission.Call {
+	call := &permission.Call{Tool: name, Input: input}
+	if b.byDir[cwd] == nil {
+		if err := b.addDir(cwd); err != nil {
+			call.Checker = alwaysAsk{reason: err.Error()}
+			return call
 		}
-		cfg := builtin.Config{Dirs: dirs, PDF: pdf.Reader{}}
-		if b.sandbox.Use == useOff { // nothing runs; the profile only decides whether commands would be confined
-			cfg.Backend = &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
-		}
-		tools, err := builtin.New(cfg)
-		if err != nil {
-			return &permission.Call{Tool: name, Input: input, Checker: alwaysAsk{reason: err.Error()}}
-		}
-		for _, t := range tools {
-			byName[t.Info().Name] = t
-		}
-		if b.byDir == nil {
-			b.byDir = map[string]map[string]tool.Tool{}
-		}
-		b.byDir[cwd] = byName
 	}
-	if t, ok := byName[name]; ok {
+	if t, ok := b.byDir[cwd][name]; ok {
 		return tool.PermissionCall(t, input)
 	}
-	return &permission.Call{Tool: name, Input: input}
+	return call
+}
+
+// addDir makes the tools of a working directory; "" means the current directory.
+func (b *builtins) addDir(cwd string) error {
+	cfg := builtin.Config{PDF: pdf.Reader{}}
+	if cwd != "" {
+		cfg.Dirs = []string{cwd}
+	}
+	if b.sandbox.Use == useOff { // nothing runs; with this profile the decision is that of commands without a sandbox
+		cfg.Backend = &builtin.Local{Dirs: cfg.Dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
+	}
+	tools, err := builtin.New(cfg)
+	if err != nil {
+		return err
+	}
+	if b.byDir == nil {
+		b.byDir = map[string]map[string]tool.Tool{}
+	}
+	b.byDir[cwd] = map[string]tool.Tool{}
+	for _, t := range tools {
+		b.byDir[cwd][t.Info().Name] = t
+	}
+	return nil
 }
 
 // alwaysAsk is the Checker of a call whose tool could not be made.

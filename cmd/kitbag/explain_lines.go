@@ -10,9 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A question is a line that explain --json reads. It has everything that the answer depends on. Its format must not
-// change, since other programs write it.
-type question struct {
+// A callLine is a line that explain --json reads. The decision depends on nothing else. The format must not change, since
+// other programs write it.
+type callLine struct {
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
 	Mode  string          `json:"mode"` // as in settings files; "" is the default mode
@@ -31,8 +31,8 @@ type question struct {
 	TrustReadOnly bool `json:"trust_read_only"`
 }
 
-// An explanation is a line that explain --json writes. Every member is present; lists are empty, not null.
-type explanation struct {
+// A decisionLine is a line that explain --json writes. Every member is present; lists are empty, not null.
+type decisionLine struct {
 	Behavior permission.Behavior `json:"behavior"`
 	Safety   bool                `json:"safety"`    // no allow rule can avoid the question
 	ReadOnly bool                `json:"read_only"` // proved, or claimed by the tool; see permission.Call
@@ -67,14 +67,14 @@ func explainLines(in io.Reader, out io.Writer) error {
 		if strings.TrimSpace(string(line)) == "" {
 			continue
 		}
-		var q question
-		e := explanation{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
-		if err := json.Unmarshal(line, &q); err != nil {
-			e.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
+		var c callLine
+		d := decisionLine{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
+		if err := json.Unmarshal(line, &c); err != nil {
+			d.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
 		} else {
-			e = q.explain(tools)
+			d = c.explain(tools)
 		}
-		if err := enc.Encode(e); err != nil {
+		if err := enc.Encode(d); err != nil {
 			return err
 		}
 		if r.Buffered() > 0 {
@@ -86,14 +86,13 @@ func explainLines(in io.Reader, out io.Writer) error {
 	}
 }
 
-// explain decides the call of the line. Invalid parts make the decision stricter instead of failing, so that there is a
-// decision for each line.
-func (q *question) explain(tools *builtins) explanation {
-	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)} // an unknown mode denies
-	if m, err := permission.ParseMode(q.Mode); err == nil {
+// explain decides the call. Invalid parts make the decision stricter instead of failing, so that each line has a decision.
+func (c *callLine) explain(tools *builtins) decisionLine {
+	p := &permission.Policy{Dirs: c.Dirs, TrustReadOnly: c.TrustReadOnly, Mode: permission.Mode(c.Mode)} // an unknown mode denies
+	if m, err := permission.ParseMode(c.Mode); err == nil {
 		p.Mode = m
 	}
-	for _, r := range q.Rules {
+	for _, r := range c.Rules {
 		rule := permission.Rule{Tool: r.Tool, Behavior: r.Behavior}
 		if r.Pattern != nil {
 			if rule.Pattern = *r.Pattern; rule.Pattern == "" {
@@ -102,17 +101,15 @@ func (q *question) explain(tools *builtins) explanation {
 		}
 		p.Rules = append(p.Rules, rule)
 	}
-	d := permission.Explain(p, tools.call(q.Tool, q.Input, q.Cwd))
-	e := explanation{Behavior: d.Behavior, Safety: d.Safety, ReadOnly: d.ReadOnly, Reason: d.Reason, Suggest: []string{}, Commands: []command{}}
-	if d.Rule != nil {
-		text := d.Rule.String()
-		e.Rule = &text
+	e := permission.Explain(p, tools.describe(c.Tool, c.Input, c.Cwd))
+	d := decisionLine{Behavior: e.Behavior, Safety: e.Safety, ReadOnly: e.ReadOnly, Reason: e.Reason, Suggest: []string{}, Commands: []command{}}
+	if e.Rule != nil {
+		text := e.Rule.String()
+		d.Rule = &text
 	}
-	for _, r := range d.Suggest {
-		e.Suggest = append(e.Suggest, r.String())
+	d.Suggest = append(d.Suggest, ruleTexts(e.Suggest)...)
+	for _, part := range e.Parts {
+		d.Commands = append(d.Commands, command{part.Argv, part.Effects})
 	}
-	for _, part := range d.Parts {
-		e.Commands = append(e.Commands, command{part.Argv, part.Effects})
-	}
-	return e
+	return d
 }

@@ -63,9 +63,10 @@ func upToRepository(dir string) []string {
 	}
 }
 
-func (f *agentFlags) withGuides(prompt string) string {
+// withGuides appends the guides to the system prompt.
+func (f *agentFlags) withGuides(system string) string {
 	for _, g := range f.config.guides {
-		prompt += fmt.Sprintf("\n\nInstructions of the project, from %s:\n\n%s", g.file, strings.TrimSpace(g.text))
+		system += fmt.Sprintf("\n\nInstructions of the project, from %s:\n\n%s", g.file, strings.TrimSpace(g.text))
 	}
-	return prompt
+	return system
 }

@@ -53,7 +53,7 @@ func TestGuides(t *testing.T) {
 	if near < 0 || far < near || strings.Contains(prompt, "use tabs") {
 		t.Errorf("the prompt is %q", prompt)
 	}
-	c, err := projectConfig()
+	c, err := readProjectConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,15 +36,13 @@ environment only, OPENAI_API_KEY or, for Claude models, ANTHROPIC_API_KEY.`,
 
 // An initConfig is what init writes.
 type initConfig struct {
-	Model       string           `json:"model,omitempty"`
-	API         string           `json:"api,omitempty"`
-	BaseURL     string           `json:"baseURL,omitempty"`
-	Permissions *initPermissions `json:"permissions,omitempty"`
-}
-
-type initPermissions struct {
-	Mode  string   `json:"mode,omitempty"`
-	Allow []string `json:"allow,omitempty"`
+	Model       string `json:"model,omitempty"`
+	API         string `json:"api,omitempty"`
+	BaseURL     string `json:"baseURL,omitempty"`
+	Permissions struct {
+		Mode  string   `json:"mode,omitempty"`
+		Allow []string `json:"allow,omitempty"`
+	} `json:"permissions,omitzero"`
 }
 
 func writeInit(ctx context.Context, p *prompt) error {
@@ -54,8 +51,8 @@ func writeInit(ctx context.Context, p *prompt) error {
 		return err
 	}
 	file := filepath.Join(dir, configFile)
-	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(err, fmt.Errorf("%s exists; change it by hand, or remove it first", file))
+	if _, err := os.Lstat(file); err == nil {
+		return fmt.Errorf("%s exists; change it by hand, or remove it first", file)
 	}
 	c, err := askInit(ctx, p)
 	if err != nil {
@@ -77,11 +74,11 @@ func writeInit(ctx context.Context, p *prompt) error {
 	return err
 }
 
-// askInit asks for the settings, each until the answer is valid.
+// askInit asks for each setting until the answer is valid or empty.
 func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 	ask := func(question string, check func(string) error) (answer string, err error) {
 		for {
-			if answer, err = p.read(ctx, question); err != nil || answer == "" {
+			if answer, err = p.readTrimmed(ctx, question); err != nil || answer == "" {
 				return answer, err
 			}
 			invalid := check(answer)
@@ -94,7 +91,7 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 	if c.BaseURL, err = ask("Endpoint, such as http://localhost:11434/v1 [OpenAI's, or Anthropic's if the model is claude-…]: ", checkURL); err != nil {
 		return c, err
 	}
-	if c.Model, err = ask("Model [$KITBAG_MODEL]: ", func(string) error { return nil }); err != nil {
+	if c.Model, err = p.readTrimmed(ctx, "Model [$KITBAG_MODEL]: "); err != nil {
 		return c, err
 	}
 	if c.BaseURL != "" {
@@ -102,8 +99,7 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 			return c, err
 		}
 	}
-	var perm initPermissions
-	if perm.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), oneOf(modes)); err != nil {
+	if c.Permissions.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), oneOf(modes)); err != nil {
 		return c, err
 	}
 	for {
@@ -111,18 +107,11 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 			_, err := permission.ParseRule(text, permission.Allow)
 			return err
 		})
-		if err != nil {
+		if err != nil || rule == "" {
 			return c, err
 		}
-		if rule == "" {
-			break
-		}
-		perm.Allow = append(perm.Allow, rule)
+		c.Permissions.Allow = append(c.Permissions.Allow, rule)
 	}
-	if perm.Mode != "" || len(perm.Allow) > 0 {
-		c.Permissions = &perm
-	}
-	return c, nil
 }
 
 // oneOf returns a check that an answer is one of the names.

@@ -19,7 +19,7 @@ import (
 // keepRules adds allow rules, which the user has accepted, to the kitbag.json of the current directory. The rest of the
 // file must already be trusted: storing a rule must not make settings trusted that a model may have written there.
 func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permission.Rule) error {
-	c, err := projectConfig()
+	c, err := readProjectConfig()
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *prompt) askTrustPrograms(ctx context.Context, c *config) error {
 	}
 	fmt.Fprintf(p.out, "? A rule in %s only applies if you trust this directory, which has settings of other programs:\n    | %s\n",
 		plainLine(c.file), strings.Join(programs, "\n    | "))
-	ok, err := p.yesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
+	ok, err := p.askYesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
 	if err == nil && !ok {
 		err = errors.New("the rule is not stored, since you do not trust the directory")
 	}

@@ -46,7 +46,7 @@ func TestKeepRules(t *testing.T) {
 	}
 	trusted := func() bool {
 		t.Helper()
-		c, err := projectConfig()
+		c, err := readProjectConfig()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestApprove(t *testing.T) {
 	} {
 		workspace(t)
 		p := newPrompt(strings.NewReader(row.typed), new(bytes.Buffer))
-		got, err := p.ask(t.Context(), &event.Approval{Call: "c", Name: "Bash", Input: []byte(`{"command":"touch a"}`), Suggest: row.suggest})
+		got, err := p.askApproval(t.Context(), &event.Approval{Call: "c", Name: "Bash", Input: []byte(`{"command":"touch a"}`), Suggest: row.suggest})
 		if err != nil || got.Allow != row.allow || ruleList(got.Rules) != row.rules || got.Reason != row.reason {
 			t.Errorf("%q: %v: %+v", row.typed, err, got)
 		}

@@ -422,7 +422,7 @@ func TestPrompt(t *testing.T) {
 		{"y\n", true, "", false}, {"what?\nYES\n", true, "", false}, {"n not now\n", false, "not now", false}, {"a\nn\n", false, "", false}, {"", false, "", true},
 	} {
 		p := newPrompt(strings.NewReader(row.typed), new(bytes.Buffer))
-		got, err := p.ask(t.Context(), q)
+		got, err := p.askApproval(t.Context(), q)
 		for range p.lines { // wait for the reader to end
 		}
 		if got.Allow != row.allow || got.Reason != row.why || (err != nil) != row.err {

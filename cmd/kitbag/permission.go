@@ -127,7 +127,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 	count := map[permission.Behavior]int{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
-			d := permission.Decide(p, tools.call(c.Name, c.Input, p.Dirs[0]))
+			d := permission.Decide(p, tools.describe(c.Name, c.Input, p.Dirs[0]))
 			count[d.Behavior]++
 			was := cmp.Or(string(outcomes[c.ID]), "waiting") // without a result yet
 			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plainLine(was), plainLine(d.Reason))
@@ -135,4 +135,20 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 	}
 	_, err := fmt.Fprintf(out, "%d allowed, %d asked, %d denied\n", count[permission.Allow], count[permission.Ask], count[permission.Deny])
 	return err
+}
+
+// parseRules reads the rules of the flags --allow, --ask and --deny.
+func parseRules(texts map[permission.Behavior][]string) ([]permission.Rule, error) {
+	var rules []permission.Rule
+	for _, b := range []permission.Behavior{permission.Deny, permission.Ask, permission.Allow} {
+		for _, text := range texts[b] {
+			r, err := permission.ParseRule(text, b)
+			if err != nil {
+				return nil, usage("--%s: %w", b, err)
+			}
+			r.Source = "command line"
+			rules = append(rules, r)
+		}
+	}
+	return rules, nil
 }

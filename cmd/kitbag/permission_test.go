@@ -108,7 +108,7 @@ func TestPermissionExplainCases(t *testing.T) {
 	}
 	dec := json.NewDecoder(&out)
 	for _, r := range rows {
-		var e explanation
+		var e decisionLine
 		if err := dec.Decode(&e); err != nil {
 			t.Fatalf("%q: %v", r.Command, err)
 		}

@@ -400,7 +400,7 @@ func (r *runner) askAll(ctx context.Context, s *conversation) ([]agent.Input, er
 func (r *runner) askOne(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	if r.answer == nil {
 		fmt.Fprintln(r.log, r.painter.question(q))
-		return r.prompt.ask(ctx, q)
+		return r.prompt.askApproval(ctx, q)
 	}
 	answer := r.answer(q)
 	text := "no"

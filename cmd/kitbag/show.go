@@ -205,9 +205,9 @@ const (
 	continued = "> " // before the rest of a line that is too long
 )
 
-// rows breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first column,
-// and could imitate a line of kitbag. Tabs become spaces, since a terminal does not clear the cells that a tab skips.
-func rows(text string) []string {
+// breakLines breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first
+// column, and could imitate a line of kitbag. Tabs become spaces: a terminal does not clear the cells that a tab skips.
+func breakLines(text string) []string {
 	var all []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\t", strings.Repeat(" ", tabColumns)), "\n") {
 		parts := term.Columns(line, maxColumns)
@@ -226,13 +226,13 @@ func rows(text string) []string {
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	lines, hidden := p.questionText(q)
-	lines = append(rows(head), lines...)
+	lines = append(breakLines(head), lines...)
 	if hidden > 0 {
 		lines = append(lines, p.paint(red, fmt.Sprintf("! %d invisible characters are written as <U+…>; check them", hidden)))
 	}
-	lines = append(lines, rows(strings.Join(p.effects(q), "\n"))...)
+	lines = append(lines, breakLines(strings.Join(p.effects(q), "\n"))...)
 	if len(lines) > longQuestion {
-		lines = append(lines, rows(head)...)
+		lines = append(lines, breakLines(head)...)
 	}
 	return strings.Join(lines, "\n    ")
 }
@@ -243,7 +243,7 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	add := func(text string, paint func(string) string) {
 		text, n := visible.Escape(strings.TrimRight(text, "\n"), p.highlight)
 		hidden += n
-		for _, line := range rows(text) {
+		for _, line := range breakLines(text) {
 			lines = append(lines, paint(line))
 		}
 	}
@@ -326,7 +326,7 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	if p.confined != nil {
 		policy.Dirs, policy.Rules = p.confined.Dirs, p.confined.Rules
 	}
-	e := permission.Explain(policy, new(builtins).call(q.Name, q.Input, cwd))
+	e := permission.Explain(policy, new(builtins).describe(q.Name, q.Input, cwd))
 	for _, part := range e.Parts {
 		lines = append(lines, partLine(part))
 	}

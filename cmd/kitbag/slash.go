@@ -70,7 +70,7 @@ func parseSlash(text string) (name, arg string, ok bool) {
 
 // command runs a slash command. An unknown one is not sent to the model, as it may be a mistyped command.
 func (c *chat) command(ctx context.Context, name, arg string) error {
-	ctx, stop := c.frontend.work(ctx, name)
+	ctx, stop := c.frontend.Work(ctx, name)
 	defer stop()
 	for _, cmd := range slashCommands() {
 		if cmd.name == name {
@@ -91,7 +91,7 @@ func (c *chat) clear(context.Context, string) error {
 		return err
 	}
 	fmt.Fprintf(c.log, "a new conversation; the old one is in %s\n", old)
-	return errReopen
+	return errRecreateAgent
 }
 
 func (c *chat) compact(ctx context.Context, _ string) error {
@@ -115,7 +115,7 @@ func (c *chat) setModel(_ context.Context, name string) error {
 	}
 	c.flags.model = name
 	fmt.Fprintf(c.log, "model: %s, from the next message on\n", plainLine(name))
-	return errReopen
+	return errRecreateAgent
 }
 
 func (c *chat) setMode(_ context.Context, mode string) error {
@@ -128,7 +128,7 @@ func (c *chat) setMode(_ context.Context, mode string) error {
 	}
 	c.flags.mode = mode
 	fmt.Fprintf(c.log, "mode: %s, from the next message on\n", mode)
-	return errReopen
+	return errRecreateAgent
 }
 
 // showPermissions lists the rules in the order in which they apply, each with its source.

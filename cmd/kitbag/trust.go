@@ -141,7 +141,7 @@ func (f *agentFlags) askConsent(ctx context.Context, c *config, p *prompt, log i
 	p.discardTyped()
 	fmt.Fprintf(p.out, "? This directory has settings that decide how the agent works, in %s or next to it:\n    | %s\n",
 		plainLine(c.file), strings.Join(settings, "\n    | "))
-	ok, askErr := p.yesNo(ctx, "  Do you trust it? If not, only its ask and deny rules apply. [y]es / [n]o: ")
+	ok, askErr := p.askYesNo(ctx, "  Do you trust it? If not, only its ask and deny rules apply. [y]es / [n]o: ")
 	switch {
 	case ctx.Err() != nil:
 		return &exit{code: exitInterrupted}
@@ -174,9 +174,9 @@ func (c *config) programs() (out []string) {
 
 // untrustedConfig returns the merged configurations for a command that does not ask whether the directory is trusted;
 // see restrictUntrusted.
-func untrustedConfig(trust, skills bool, log io.Writer) (config, error) {
-	return configurations(func(c *config) error {
-		c.restrictUntrusted(trust, skills, log)
+func untrustedConfig(trust, warnSkills bool, log io.Writer) (config, error) {
+	return readConfigs(func(c *config) error {
+		c.restrictUntrusted(trust, warnSkills, log)
 		return nil
 	})
 }

@@ -160,7 +160,7 @@ func (f *uiFlags) explainOptions(cmd *cobra.Command) (inspect.Options, error) {
 	return inspect.Options{Policy: p, Call: func(_, name string, input json.RawMessage) *permission.Call {
 		mu.Lock()
 		defer mu.Unlock()
-		return tools.call(name, input, p.Dirs[0])
+		return tools.describe(name, input, p.Dirs[0])
 	}}, nil
 }
 

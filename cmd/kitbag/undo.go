@@ -64,7 +64,7 @@ func (c *chat) withSnapshots(ctx context.Context, message string, turn func() er
 	if err != nil {
 		return err
 	}
-	snapshotCtx, stop := c.frontend.work(ctx, "making a snapshot of the files")
+	snapshotCtx, stop := c.frontend.Work(ctx, "making a snapshot of the files")
 	before := c.files.snapshot(snapshotCtx, dirs)
 	stop()
 	err = turn()

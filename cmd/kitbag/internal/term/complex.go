@@ -12,18 +12,20 @@ const (
 
 // tooComplex reports whether Markdown exceeds the limits, which usual text does not.
 func tooComplex(src string) bool {
-	count, fence, html := 0, "", false
+	count := 0  // delimiters in the paragraph
+	fence := "" // of the block of code that is open
+	inHTML := false
 	for line := range strings.Lines(src) {
 		line = strings.TrimRight(line, " \t\r\n")
-		// An indented fence, or one in a block of HTML, need not begin or end code.
-		html = html || strings.HasPrefix(strings.TrimLeft(line, " \t"), "<")
+		// In a block of HTML a fence begins no code. The end of the block is not looked for, so no later fence counts.
+		inHTML = inHTML || strings.HasPrefix(strings.TrimLeft(line, " \t"), "<")
 		switch mark := codeFence(line); {
-		case fence != "":
+		case fence != "": // in code
 			if strings.HasPrefix(mark, fence) && line == mark {
 				fence = ""
 			}
 			continue
-		case mark != "" && !html && !strings.Contains(line[len(mark):], "`"):
+		case mark != "" && !inHTML && !strings.Contains(line[len(mark):], "`"): // ```x``` is a code span
 			fence = mark
 			continue
 		}
@@ -71,13 +73,13 @@ func isWordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || c >= 0x80
 }
 
-// beginsBlock reports whether a line is a heading or an item of a list.
+// beginsBlock reports whether a line is a heading of the first level or an item of a list.
 func beginsBlock(line string) bool {
 	line = strings.TrimLeft(line, " \t")
 	return strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || strings.HasPrefix(line, "+ ")
 }
 
-// codeFence returns the fence at the beginning of a line, which begins or ends a block of code; "" for none.
+// codeFence returns the fence at the beginning of a line, such as ```; "" for none. An indented fence may be text.
 func codeFence(line string) string {
 	for _, c := range []string{"`", "~"} {
 		if mark := line[:len(line)-len(strings.TrimLeft(line, c))]; len(mark) >= 3 {

@@ -15,15 +15,15 @@
 // copying work. Only the last lines are redrawn: the end of the streamed text, the status line, and the editor or a
 // question.
 //
-// All logic is in the type state, which only its method update changes, without input or output. Screen prints, and sends
+// All logic is in the type state. Only its method update changes it, without input or output. Screen prints, and sends
 // messages to the state through bubbletea.
 //
 // # Trust
 //
-// Printed text may come from a model, a tool or a server. Stream escapes control characters after the Markdown is
-// parsed, since a character reference can stand for one. Print keeps the colours of the program and removes every
-// other control sequence; its caller must remove colours from untrusted text.
+// Printed text may come from a model, a tool or a server. Stream removes control characters after the Markdown is
+// parsed, since a character reference can stand for one. Print keeps colours and removes every other control sequence; the
+// caller must remove colours from untrusted text.
 //
-// Only keys that were typed after a question was shown can answer it. When the question is on the screen, the terminal is
-// asked for the position of its cursor. Its answer comes after all keys that were typed before, which are dropped.
+// Only keys that were typed after a question was shown can answer it. When the question is on the screen, bubbletea asks
+// the terminal for the position of the cursor. All keys that come before the terminal's answer are dropped.
 package term

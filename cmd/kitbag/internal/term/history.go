@@ -39,7 +39,7 @@ func OpenHistory(file string, clean func(string) string) (*History, error) {
 	}
 	defer f.Close()
 	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 8*maxEntry) // a character has at most six bytes in JSON
+	sc.Buffer(nil, 8*maxEntry) // more than Add writes: JSON needs at most six bytes for a byte
 	lines := 0
 	for sc.Scan() {
 		lines++
@@ -48,13 +48,13 @@ func OpenHistory(file string, clean func(string) string) (*History, error) {
 			h.remember(text)
 		}
 	}
-	if lines > 2*maxHistory {
+	if lines > 2*maxHistory { // rarely, as it costs more than to append
 		return h, h.rewrite()
 	}
 	return h, nil
 }
 
-// remember appends an entry in memory, and reports whether it is new.
+// remember appends an entry in memory. It reports false for an empty entry and for a repetition of the last.
 func (h *History) remember(text string) bool {
 	if n := len(h.entries); strings.TrimSpace(text) == "" || n > 0 && h.entries[n-1] == text {
 		return false

@@ -19,28 +19,28 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// parser is created on first use, since that takes milliseconds.
+// parser is created on first use, as creating it takes milliseconds.
 var parser = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.GFM))
 })
 
 // Markdown renders Markdown as lines of at most width columns. Without colour it keeps the markers of emphasis and
-// code. It removes control characters of src. Text that is too complex (see tooComplex) is only wrapped.
+// code. It removes control characters. Text that is too complex (see tooComplex) is only wrapped.
 func Markdown(src string, width int, colour bool) []string {
 	src = visible.Text(strings.ReplaceAll(src, "\r\n", "\n"))
 	if tooComplex(src) {
-		return fold(plain(src), max(width, 8))
+		return fold(plain(src), max(width, minWidth))
 	}
 	m := &markdown{src: []byte(src), colour: colour}
-	return m.blocks(parser().Parser().Parse(text.NewReader(m.src)), max(width, 8), true)
+	return m.blocks(parser().Parser().Parse(text.NewReader(m.src)), max(width, minWidth), true)
 }
 
 type markdown struct {
 	src    []byte
 	colour bool
 
-	out   strings.Builder // of inline
-	stack []string        // the open styles in out
+	out   strings.Builder // the text that inline renders
+	stack []string        // the styles that are open at the end of out
 }
 
 // The styles of Markdown, as parameters of SGR control sequences.
@@ -49,9 +49,9 @@ const (
 	faint  = "2"
 	italic = "3"
 	struck = "9"
-	code   = "36"
 	red    = "31"
 	green  = "32"
+	cyan   = "36" // code
 )
 
 // blocks renders the children of n, with blank lines between them if they are loose.
@@ -72,7 +72,7 @@ func (m *markdown) block(n ast.Node, width int) []string {
 	case *ast.List:
 		return m.list(n, width)
 	case *ast.Blockquote:
-		return indent(m.blocks(n, max(width-2, 8), true), m.paint(faint, "│ "), m.paint(faint, "│ "))
+		return indent(m.blocks(n, max(width-2, minWidth), true), m.paint(faint, "│ "), m.paint(faint, "│ "))
 	case *ast.FencedCodeBlock:
 		return m.code(n, string(n.Language(m.src)), width)
 	case *ast.CodeBlock:
@@ -99,12 +99,12 @@ func (m *markdown) list(n *ast.List, width int) (lines []string) {
 		if !n.IsTight && len(lines) > 0 {
 			lines = append(lines, "")
 		}
-		w := ansi.StringWidth(mark)
-		below := m.blocks(item, max(width-w, 8), !n.IsTight)
-		if len(below) == 0 {
-			below = []string{""}
+		markWidth := ansi.StringWidth(mark)
+		content := m.blocks(item, max(width-markWidth, minWidth), !n.IsTight)
+		if len(content) == 0 {
+			content = []string{""} // shows the marker
 		}
-		lines = append(lines, indent(below, mark, strings.Repeat(" ", w))...)
+		lines = append(lines, indent(content, mark, strings.Repeat(" ", markWidth))...)
 	}
 	return lines
 }
@@ -114,11 +114,11 @@ func (m *markdown) code(n ast.Node, language string, width int) (lines []string)
 	for i := range n.Lines().Len() {
 		seg := n.Lines().At(i)
 		line := strings.TrimRight(plain(string(seg.Value(m.src))), "\n")
-		colour := code
+		colour := cyan
 		if language == "diff" {
 			colour = DiffStyle(line)
 		}
-		for _, part := range Columns(line, max(width-2, 8)) {
+		for _, part := range Columns(line, max(width-2, minWidth)) {
 			lines = append(lines, "  "+m.paint(colour, part))
 		}
 	}
@@ -153,7 +153,7 @@ func (m *markdown) table(n *east.Table, width int) (lines []string) {
 	}
 	t := table.New().Headers(rows[0]...).Rows(rows[1:]...).Border(lipgloss.NormalBorder()).BorderStyle(lipgloss.NewStyle().Faint(m.colour)).
 		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
-		StyleFunc(func(_, column int) lipgloss.Style { return lipgloss.NewStyle().Padding(0, 1, 0, min(column, 1)) })
+		StyleFunc(func(_, column int) lipgloss.Style { return lipgloss.NewStyle().Padding(0, 1, 0, min(column, 1)) }) // none before the first column
 	text := t.String()
 	switch {
 	case lipgloss.Width(text) > width && width < minColumn*len(rows[0]):
@@ -167,7 +167,7 @@ func (m *markdown) table(n *east.Table, width int) (lines []string) {
 		}
 		return lines
 	case lipgloss.Width(text) > width:
-		text = t.Width(width).BorderRow(true).String()
+		text = t.Width(width).BorderRow(true).String() // the cells wrap, so lines separate the rows
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		lines = append(lines, strings.TrimRight(line, " "))
@@ -175,14 +175,14 @@ func (m *markdown) table(n *east.Table, width int) (lines []string) {
 	return lines
 }
 
-// inline renders the text in n in the style.
-func (m *markdown) inline(n ast.Node, style ...string) string {
+// inline renders the text in n, in the styles.
+func (m *markdown) inline(n ast.Node, styles ...string) string {
 	m.out.Reset()
-	for _, s := range style {
-		m.open(s)
+	for _, style := range styles {
+		m.open(style)
 	}
 	m.children(n)
-	for range style {
+	for range styles {
 		m.close()
 	}
 	return m.out.String()
@@ -207,7 +207,7 @@ func (m *markdown) span(n ast.Node) {
 	case *ast.String:
 		m.out.WriteString(m.literal(n.Value, n.IsRaw()))
 	case *ast.CodeSpan:
-		m.marked(n, "`", code)
+		m.marked(n, "`", cyan)
 	case *ast.Emphasis:
 		if n.Level > 1 {
 			m.marked(n, "**", bold)
@@ -217,9 +217,9 @@ func (m *markdown) span(n ast.Node) {
 	case *east.Strikethrough:
 		m.marked(n, "~~", struck)
 	case *ast.Link:
-		from := m.out.Len()
+		start := m.out.Len()
 		m.children(n)
-		if url := plain(string(n.Destination)); !strings.Contains(m.out.String()[from:], url) {
+		if url := plain(string(n.Destination)); !strings.Contains(m.out.String()[start:], url) {
 			m.out.WriteString(" (" + url + ")")
 		}
 	case *ast.Image:
@@ -244,8 +244,8 @@ func (m *markdown) span(n ast.Node) {
 	}
 }
 
-// literal returns the text of the source without backslashes before punctuation, and with character references
-// resolved. The result is escaped like all other text.
+// literal returns text of the source without backslashes before punctuation, and with character references resolved
+// unless it is raw. It removes control characters last, as a reference can stand for one.
 func (m *markdown) literal(b []byte, raw bool) string {
 	if !raw {
 		b = []byte(html.UnescapeString(string(util.UnescapePunctuations(b))))
@@ -266,7 +266,7 @@ func (m *markdown) marked(n ast.Node, mark, style string) {
 	m.close()
 }
 
-// open and close nest: the end of a style is a reset, after which the outer styles are set again.
+// open begins a style in m.out, and close ends the last one: by a reset, after which it sets the outer styles again.
 func (m *markdown) open(style string) {
 	m.stack = append(m.stack, style)
 	if m.colour {

@@ -136,7 +136,7 @@ func (s *Screen) Message(ctx context.Context) (string, error) {
 	if err == nil {
 		var lines []string
 		for line := range strings.SplitSeq(plain(text), "\n") {
-			lines = append(lines, wrap(line, max(s.columns()-2, 8))...)
+			lines = append(lines, wrap(line, max(s.columns()-2, minWidth))...)
 		}
 		s.print(append([]string{""}, indent(lines, Paint(s.colour, bold, "> "), "  ")...))
 	}
@@ -232,7 +232,7 @@ func (s *Screen) flush() {
 }
 
 // columns returns the number of columns for a line, without the terminal's last one, in which text would be erased.
-func (s *Screen) columns() int { return max(int(s.width.Load())-1, 8) }
+func (s *Screen) columns() int { return max(int(s.width.Load())-1, minWidth) }
 
 func (s *Screen) print(lines []string) {
 	s.mu.Lock()

@@ -17,7 +17,7 @@ type state struct {
 	now           time.Time
 
 	editor  textarea.Model
-	pastes  []string // the pasted texts, in the order of their placeholders in the editor
+	pastes  []string // the pasted texts for which the editor shows notes; see pasteNote
 	menu    []Candidate
 	picked  int           // index in menu
 	entry   int           // index of the shown entry of the history; its length if none is shown

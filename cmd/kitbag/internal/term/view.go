@@ -50,7 +50,7 @@ func (s *state) tailLines(n int) []string {
 	if s.tail == "" || n <= 0 {
 		return nil
 	}
-	lines := wrap(plain(strings.TrimRight(s.tail, "\n")), max(s.width, 8))
+	lines := wrap(plain(strings.TrimRight(s.tail, "\n")), max(s.width, minWidth))
 	return lines[max(0, len(lines)-n):]
 }
 
@@ -83,7 +83,7 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 		if !q.accepts {
 			return nil, nil
 		}
-		lines = fold(q.label, max(s.width, 8))
+		lines = fold(q.label, max(s.width, minWidth))
 		if q.keys != "" {
 			return lines, nil
 		}

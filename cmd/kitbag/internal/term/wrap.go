@@ -7,6 +7,9 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
+// minWidth is the smallest width of wrapped text in columns, however narrow the terminal and however deep the indent.
+const minWidth = 8
+
 // wrap breaks s into lines of at most width columns, at spaces if there are any. A style that is open at
 // the end of a line is closed there and opened again on the next.
 func wrap(s string, width int) []string {
@@ -28,7 +31,7 @@ func fold(text string, width int) (lines []string) {
 		}
 		margin := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
 		margin = margin[:min(len(margin), width/2)]
-		lines = append(lines, indent(wrap(line, max(width-len(margin), 8)), "", margin)...)
+		lines = append(lines, indent(wrap(line, max(width-len(margin), minWidth)), "", margin)...)
 	}
 	return lines
 }

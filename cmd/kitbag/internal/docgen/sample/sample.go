@@ -68,5 +68,5 @@ func (s *Station) Weather(_ context.Context, in WeatherIn) (string, error) {
 // Close does not become a tool.
 func (s *Station) Close() error { return nil }
 
-// Tools is a package variable, made before any init function runs.
+// Tools is made before the generated init function registers the comments, so schemas must be made later.
 var Tools, Err = tool.Methods(&Station{Name: "north"}, nil)
