@@ -133,7 +133,7 @@ func attach(name string, judged permission.File) (message.Block, error) {
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, errors.New("it is neither text in UTF-8 nor a picture; let the agent read it with a tool")
 	case len(data) > maxAttachedText:
-		return nil, fmt.Errorf("it has %d bytes, more than the maximum of %d; name it without @, and the agent reads what it needs", len(data), maxAttachedText)
+		return nil, fmt.Errorf("it has more than %d bytes; name it without @, and the agent reads what it needs", maxAttachedText)
 	}
 	return &message.Text{Text: fmt.Sprintf("The content of %s:\n\n%s", name, data)}, nil
 }

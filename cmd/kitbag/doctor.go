@@ -122,7 +122,7 @@ func (f *doctorFlags) checkModels(ctx context.Context) (checks []check) {
 		}
 		m, err := f.openNamed(name)
 		if err != nil {
-			return append(checks, check{"model", checkFailed, err.Error(),
+			return append(checks, check{prefix + "model", checkFailed, err.Error(),
 				"set KITBAG_MODEL, and OPENAI_API_KEY with OPENAI_BASE_URL, or for Claude models ANTHROPIC_API_KEY"})
 		}
 		for _, c := range f.checkModel(ctx, m) {

@@ -27,6 +27,8 @@ func TestDoctor(t *testing.T) {
 			map[string]string{"model": checkOK, "tools": checkWarning, "window": checkWarning}, "KITBAG_API"},
 		{"a wrong key", ``, []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`)}, nil, exitError,
 			map[string]string{"model": checkFailed, "window": checkWarning}, "check Config.Key (OPENAI_API_KEY)"},
+		{"a fallback without a key", ``, []openaitest.Turn{ping, openaitest.Text("ok")}, []string{"--fallback", "claude-x"}, exitError,
+			map[string]string{"model": checkOK, "fallback claude-x: model": checkFailed}, "ANTHROPIC_API_KEY"},
 		{"a broken file", `{"model": 1}`, nil, nil, exitError, map[string]string{"configuration": checkFailed}, "model must be a string"},
 		{"a server that does not start", `{"mcpServers": {"gone": {"command": "/nowhere/gone"}}}`, []openaitest.Turn{ping, openaitest.Text("ok")}, []string{"--trust"}, exitError,
 			map[string]string{"model": checkOK, "MCP server gone": checkFailed}, "kitbag mcp status"},

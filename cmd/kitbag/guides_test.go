@@ -76,7 +76,7 @@ func TestAttachments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, data := range map[string]string{"a.go": "package a\n", "p.png": picture.String(), "broken.png": picture.String()[:10],
-		"bin": "\x00\x01", "long.txt": strings.Repeat("x", maxAttachedText+1)} {
+		"bin": "\x00\x01", "long.txt": strings.Repeat("x", maxAttachedText+1), "huge.txt": strings.Repeat("x", maxAttachedPicture+100)} {
 		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,8 @@ func TestAttachments(t *testing.T) {
 		"@p.png":                    "image/png",
 		"@broken.png":               "error: @broken.png",
 		"@bin":                      "error: @bin: it is neither text",
-		"@long.txt":                 "error: @long.txt: it has",
+		"@long.txt":                 "error: @long.txt: it has more than 102400 bytes",
+		"@huge.txt":                 "error: @huge.txt: it has more than 102400 bytes",
 	} {
 		blocks, err := attachments(text, identified)
 		got := ""
