@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ type History struct {
 }
 
 // OpenHistory reads the history in file, which may be missing. clean removes secrets from what is stored; it may be nil.
+// After a read error the History has the messages before the error, and the file stays as it is.
 func OpenHistory(file string, clean func(string) string) (*History, error) {
 	h := &History{file: file, clean: clean}
 	f, err := os.Open(file)
@@ -47,6 +49,9 @@ func OpenHistory(file string, clean func(string) string) (*History, error) {
 		if json.Unmarshal(sc.Bytes(), &text) == nil { // skip a line that a crash has cut off
 			h.remember(text)
 		}
+	}
+	if err := sc.Err(); err != nil {
+		return h, fmt.Errorf("%s: %w", file, err)
 	}
 	if lines > 2*maxHistory { // rarely, as it costs more than to append
 		return h, h.rewrite()

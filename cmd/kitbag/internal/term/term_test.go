@@ -282,6 +282,14 @@ func TestHistory(t *testing.T) {
 	if after, _ := os.ReadFile(file); len(after) >= len(before) {
 		t.Errorf("the file has %d bytes, and %d after it was read", len(before), len(after))
 	}
+	damaged := strings.Repeat("\"a\"\n\"b\"\n", 2*maxHistory) + strings.Repeat("x", 8*maxEntry) + "\n\"newest\"\n"
+	if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenHistory(file, nil)
+	if after, _ := os.ReadFile(file); err == nil || string(after) != damaged {
+		t.Errorf("after an error in reading: %v, and %d of %d bytes", err, len(after), len(damaged))
+	}
 }
 
 // TestPrintKeepsColours removes all but colours from what is printed.
