@@ -48,8 +48,7 @@ type command struct {
 	Effects []string `json:"effects"`
 }
 
-// explainLines writes a decision for each line. It flushes whenever it has read all available input, since a program may
-// wait for each answer.
+// explainLines writes a decision for each line.
 func explainLines(in io.Reader, out io.Writer) error {
 	tools := new(builtins)
 	w := bufio.NewWriter(out)
@@ -57,9 +56,14 @@ func explainLines(in io.Reader, out io.Writer) error {
 	enc.SetEscapeHTML(false)
 	r := bufio.NewReader(in)
 	for n := 1; ; n++ {
+		if r.Buffered() == 0 { // the program that writes the lines may wait for the decisions
+			if err := w.Flush(); err != nil {
+				return err
+			}
+		}
 		line, err := r.ReadBytes('\n')
 		if len(line) == 0 && err == io.EOF {
-			return w.Flush()
+			return nil
 		}
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("line %d: %w", n, err)
@@ -75,12 +79,6 @@ func explainLines(in io.Reader, out io.Writer) error {
 			d = c.explain(tools)
 		}
 		if err := enc.Encode(d); err != nil {
-			return err
-		}
-		if r.Buffered() > 0 {
-			continue
-		}
-		if err := w.Flush(); err != nil {
 			return err
 		}
 	}

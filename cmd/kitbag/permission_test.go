@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -117,6 +118,24 @@ func TestPermissionExplainCases(t *testing.T) {
 		}
 	}
 }
+
+// TestPermissionExplainFlushes reads a call and a blank line: the decision must be written before the next read.
+func TestPermissionExplainFlushes(t *testing.T) {
+	var out bytes.Buffer
+	in := io.MultiReader(strings.NewReader(`{"tool":"Bash"}`+"\n\n"), readFunc(func([]byte) (int, error) {
+		if out.Len() == 0 {
+			t.Error("waits for the next line without an answer to the first")
+		}
+		return 0, io.EOF
+	}))
+	if err := explainLines(in, &out); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestPermissionReplay(t *testing.T) {
 	workspace(t)
