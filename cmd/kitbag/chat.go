@@ -151,7 +151,7 @@ type chat struct {
 	files    *fileHistory
 }
 
-// takeTurns takes turns until the user leaves. first reports whether the chat has just started.
+// takeTurns takes turns until the user leaves. first is false if the agent was created again.
 func (c *chat) takeTurns(ctx context.Context, first bool) error {
 	if first {
 		c.welcome()

@@ -57,11 +57,11 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, questi
 		fmt.Fprintf(p.out, "  ! %s\n", plainLine(w))
 	}
 	if q.URL != "" {
-		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plainLine(q.Site()), plainLine(q.URL))
+		fmt.Fprintf(p.out, "  You are asked to visit a page at %s:\n    %s\n  kitbag does not open it. ", plainLine(q.Site()), plainLine(q.URL))
 		return nil, "Visit it? [y]es / [n]o: "
 	}
 	if fields = formFields(q.Schema); len(fields) > 0 {
-		return fields, fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
+		return fields, fmt.Sprintf("  Fill in a form of %d fields? [y]es / [n]o: ", len(fields))
 	}
 	return nil, "  [y]es / [n]o: "
 }
