@@ -11,9 +11,9 @@ import (
 
 // A Backend is the machine that the tools work on. Paths are absolute. It must be safe for concurrent use.
 //
-// Three optional methods help to judge a call before it runs. Confines(permission.Profile) error returns nil if
-// Run confines every command to the profile read or work, or the reason why it does not; without this method no
-// command is confined. Readlink(path string) (string, error) reads a symbolic link and fails for anything else;
+// Three optional methods help to judge a call before it runs. Confines(permission.Profile) error returns nil if Run
+// confines every command of that profile, read or work, and otherwise says why not; without this method no command
+// is confined. Readlink(path string) (string, error) reads a symbolic link and fails for anything else;
 // without this method the links of this machine are used. Identify(path string) permission.File returns the file at
 // a path without links; without this method a file is identified by its path alone.
 type Backend interface {
@@ -41,7 +41,7 @@ type Backend interface {
 type Command struct {
 	Args   []string  // the program and its arguments; at least one
 	Dir    string    // where it runs
-	Env    []string  // the whole environment, as "name=value"; nil means that of this process, without credentials
+	Env    []string  // the whole environment, as "name=value"; nil means the environment of this process without credentials
 	Output io.Writer // receives standard output and error as they arrive, from one goroutine, until Run returns
 
 	// Profile and Network are the access that the judgement grants. They are zero if the command was not judged, or
@@ -62,8 +62,8 @@ type Exit struct {
 	// LeftBehind means that a process which the program left behind still had the output open, and was ended.
 	LeftBehind bool
 
-	// Denied explains to the model, in sentences, what a sandbox denied the program, or which processes it ended,
-	// and how to grant the access; "" if nothing.
+	// Denied explains to the model, in sentences, what a sandbox denied the program and how to grant the access, or
+	// which processes the sandbox ended; "" if there is nothing to explain.
 	Denied string
 }
 
@@ -71,6 +71,6 @@ type Exit struct {
 // devices, pipes, sockets, and the files of /proc and /sys, which the kernel generates.
 var ErrNotRegular = errors.New("neither a regular file nor a directory")
 
-// ErrMoved is the error of opening or writing a file that is not the one that was judged: it was replaced, or a
-// symbolic link was put in its path. Repeating the call judges it again.
+// ErrMoved is the error of opening or writing a file other than the judged one: the judged file was replaced, or a
+// symbolic link was put in its path. A repeated call is judged again.
 var ErrMoved = errors.New("the file was replaced or moved after the call was judged, so nothing was done; make the call again")

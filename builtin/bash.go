@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,11 +43,13 @@ type bashIn struct {
 	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,default=120000" jsonschema_description:"milliseconds after which the command is killed; 600000 at most"`
 }
 
-// confinedIn has the arguments if the backend has a sandbox.
+// confinedIn has the arguments of Bash if the backend has a sandbox.
 type confinedIn struct {
 	bashIn
 	Outside bool `json:"outside_sandbox,omitempty" jsonschema_description:"run outside the sandbox, if the user agrees; only for a command that failed because of it"`
 }
+
+const outsideField = "outside_sandbox" // the JSON name of Outside
 
 // bashOut is the structured result of Bash.
 type bashOut struct {
@@ -72,11 +73,11 @@ type bash struct {
 	Config
 	confined     bool              // the backend has a sandbox
 	confinesRead bool              // the sandbox also has the profile read
-	dir          []permission.File // the directory in which commands run
+	dir          []permission.File // the only element is the directory in which commands run
 }
 
-// Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
-// by bash's grammar, so that another shell cannot run them.
+// Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged by bash's grammar, so no
+// other shell may run them.
 func Bash(c Config) (tool.Tool, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -102,11 +103,10 @@ type confiner interface {
 
 func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		limit := in.limit()
-		runCtx, cancel := context.WithTimeout(ctx, limit)
+		runCtx, cancel := context.WithTimeout(ctx, in.timeout())
 		defer cancel()
 
-		// A third of the limit is for the beginning, which is streamed; the rest is for the end, where errors are.
+		// A third of the output is for the beginning, which is streamed; the rest is for the end, where errors are.
 		maxChars := cmp.Or(b.MaxOutput, maxOutput)
 		out := newClip(maxChars/3, maxChars-maxChars/3)
 		var exit Exit
@@ -119,45 +119,45 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 					err = fmt.Errorf("the backend failed unexpectedly: %v", p)
 				}
 			}()
-			exit, err = b.Backend.Run(runCtx, b.command(ctx, in, out))
+			exit, err = b.Backend.Run(runCtx, b.backendCommand(ctx, in, out))
 		}()
-		wanted := true // false once the caller has stopped
+		consumerStopped := false
 		for running := true; running; {
 			select {
-			case <-out.fresh:
+			case <-out.hasPending:
 			case <-done:
 				running = false
 			}
-			if text := out.take(); wanted && text != "" && !yield(piece(text), nil) {
-				wanted = false
-				cancel() // then wait for done: nothing may run after the loop
+			if text := out.takePending(); text != "" && !consumerStopped && !yield(outputChunk(text), nil) {
+				consumerStopped = true
+				cancel() // but wait for done: the command must not run on after the call
 			}
 		}
 		switch {
-		case !wanted:
+		case consumerStopped:
 		case ctx.Err() != nil:
 			yield(tool.Chunk{}, ctx.Err())
 		case err != nil && runCtx.Err() == nil:
 			yield(tool.Chunk{}, b.startError(err))
-		default:
+		default: // the command ended, or timed out if there is an error
 			yield(out.lastChunk(exit, err != nil, in), nil)
 		}
 	}
 }
 
-// printed returns the text to run for a command, or "" if the command cannot be parsed.
-func printed(a *shell.Analysis) string {
+// textToRun returns the text to run for an analysed command, or "" if the command cannot be parsed.
+func textToRun(a *shell.Analysis) string {
 	if text := a.Text(); text != "" || a.Err() != nil {
 		return text
 	}
-	return ":" // the command has only comments, which bash may read differently
+	return ":" // the command has only comments, which bash could read as commands: do nothing
 }
 
-// command returns what runs: the text that was judged. Without a judged text it is the printed form of the
-// command; the model's own text runs only if it cannot be parsed, which requires approval.
-func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
+// backendCommand returns the command for the backend. The text that was judged runs. If the call was not judged, the
+// text of a new analysis runs; the model's own text runs only if it cannot be parsed.
+func (b *bash) backendCommand(ctx context.Context, in bashIn, out io.Writer) Command {
 	c := Command{Dir: b.Dirs[0], Output: out}
-	text := ""
+	at, text := b.place(nil), ""
 	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 		c.Except, c.Keep = j.Except, j.Keep
@@ -166,18 +166,19 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 		}
 	}
 	if text == "" {
-		text = cmp.Or(printed(shell.Analyze(in.Command, b.place(nil))), in.Command)
+		text = cmp.Or(textToRun(shell.Analyze(in.Command, at)), in.Command)
 	}
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
-	a, base := shell.Analyze(text, b.place(nil)), b.withoutCredentials(os.Environ())
-	if c.Env = a.Environ(base); c.Profile == permission.ProfileRead {
+	a, base := shell.Analyze(text, at), b.withoutCredentials(os.Environ())
+	c.Env = a.Environ(base)
+	if c.Profile == permission.ProfileRead { // even if files have changed so that a is not read-only
 		c.Env = a.ReadingEnviron(base)
 	}
 	return c
 }
 
-// piece returns a part of the result's only text block.
-func piece(text string) tool.Chunk {
+// outputChunk returns a part of the result's only text block.
+func outputChunk(text string) tool.Chunk {
 	return tool.Chunk{Block: &message.Text{ID: "output", Text: text}}
 }
 
@@ -188,44 +189,40 @@ func (b *bash) startError(err error) error {
 	return fmt.Errorf("bash cannot be started in %s: %w", b.Dirs[0], err)
 }
 
-// limit returns the timeout of the command.
-func (in *bashIn) limit() time.Duration {
+func (in *bashIn) timeout() time.Duration {
 	if in.Timeout <= 0 {
 		return defaultTimeout * time.Millisecond
 	}
 	return time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
 }
 
-// lastChunk returns the chunk that ends the result: the rest of the output, and how the command
-// ended.
+// lastChunk returns the chunk that ends the result: the rest of the output, and how the command ended.
 func (c *clip) lastChunk(exit Exit, timedOut bool, in bashIn) tool.Chunk {
-	tail, omitted := c.rest()
+	rest, omitted, binaryBytes := c.finish()
 	var b strings.Builder
 	if omitted > 0 {
 		fmt.Fprintf(&b, "\n\n[%d characters left out; to see them, run the command with its output redirected, as in `command >file 2>&1`, and read or search the file]\n\n", omitted)
 	}
-	b.WriteString(tail)
+	b.WriteString(rest)
 	if c.empty() {
 		b.WriteString("(no output)")
 	}
-	end := ""
+	failure := ""
 	switch {
 	case timedOut:
-		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed: give a longer timeout, or do less at a time]", in.limit().Milliseconds())
+		failure = fmt.Sprintf("\n[timed out after %d ms; every process of the command was killed: give a longer timeout, or do less at a time]", in.timeout().Milliseconds())
 	case exit.Signal != "":
-		end = fmt.Sprintf("[ended by signal: %s]", exit.Signal)
+		failure = fmt.Sprintf("\n[ended by signal: %s]", exit.Signal)
 	case exit.Code != 0:
-		end = fmt.Sprintf("[exit code %d]", exit.Code)
+		failure = fmt.Sprintf("\n[exit code %d]", exit.Code)
 	}
-	if end != "" {
-		b.WriteString("\n" + end)
-	}
+	b.WriteString(failure)
 	if exit.LeftBehind {
 		b.WriteString("\n[a background process still had the output open when the command ended, and was stopped; to keep one running, redirect its output, as in `server >server.log 2>&1 &`]")
 	}
 	if exit.Denied != "" {
 		fmt.Fprintf(&b, "\n[%s", exit.Denied)
-		if exit.Code != 0 {
+		if exit.Code != 0 { // a command that succeeded need not run again
 			b.WriteString(". To ask the user for that, make the call again with \"" + outsideField + "\": true")
 		}
 		b.WriteString("]")
@@ -233,16 +230,16 @@ func (c *clip) lastChunk(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	if in.Timeout > maxTimeout {
 		fmt.Fprintf(&b, "\n[timeout %d is too long; %d was used]", in.Timeout, maxTimeout)
 	}
-	ch := piece(b.String())
-	ch.Failed = end != ""
-	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind, exit.Denied}) // ints and strings always encode
-	return ch
+	last := outputChunk(b.String())
+	last.Failed = failure != ""
+	last.Structured = encode(bashOut{exit.Code, exit.Signal, timedOut, omitted, binaryBytes, exit.LeftBehind, exit.Denied})
+	return last
 }
 
 // Judge implements [tool.Judge].
 func (b *bash) Judge(c *permission.Call) {
 	call := &bashCall{bash: b, at: b.place(nil)}
-	call.command, call.outside, call.readable = readInput(c.Input)
+	call.command, call.outside, call.hasCommand = readInput(c.Input)
 	a, _ := call.analyze(nil)
 	c.Checker, c.ReadOnly = call, a != nil && a.ReadOnly() == ""
 	c.Borrows = borrowedByBash
@@ -254,44 +251,47 @@ var borrowedByBash = []string{"Read", "Write", "Edit"}
 // A bashCall is the [permission.Checker] of one call.
 type bashCall struct {
 	*bash
-	at       pathrule.Place // without a policy
-	command  string
-	readable bool                           // the input has a command
-	outside  bool                           // the input requests to leave the sandbox
-	last     atomic.Pointer[shell.Analysis] // the latest analysis, since each rule of a decision needs one
+	at           pathrule.Place // what paths are resolved with; a policy may replace at.Dirs
+	command      string
+	hasCommand   bool                           // false if the input does not fit the schema
+	outside      bool                           // the input requests to leave the sandbox
+	lastAnalysis atomic.Pointer[shell.Analysis] // cached, since each rule of a decision needs an analysis
 }
 
 // Check implements [permission.Checker].
-func (b *bashCall) Check(p *permission.Policy) (v permission.Verdict) {
-	a, at := b.analyze(p)
+func (c *bashCall) Check(p *permission.Policy) permission.Verdict {
+	a, at := c.analyze(p)
 	if a == nil {
-		v = unreadable
-		v.Found.Profile, v.Confined = permission.ProfileWork, b.confined
+		v := unreadable
+		v.Found.Profile, v.Confined = permission.ProfileWork, c.confined
 		return v
 	}
-	v = b.verdict(p, a, at)
+	v := c.verdict(p, a, at)
 	profile := permission.ProfileWork
 	if a.ReadOnly() == "" {
 		profile = permission.ProfileRead
 	}
 	// Mode bypass does not ask, so the command stays in the sandbox.
-	if b.confined && b.outside && (p == nil || p.Mode != permission.ModeBypass) {
-		v, profile = leave(v), permission.ProfileOpen
+	if c.confined && c.outside && (p == nil || p.Mode != permission.ModeBypass) {
+		v, profile = askToLeaveSandbox(v), permission.ProfileOpen
 	}
-	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
-	v.Found.Files = b.dir // an approval does not count in another directory
-	if b.confined && p != nil {
-		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
+	v.Found.Text, v.Found.Profile, v.Found.Network = textToRun(a), profile, a.Networks()
+	v.Found.Files = c.dir // an approval does not count in another directory
+	if c.confined && p != nil {
 		v.Found.Except = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
 		v.Found.Keep = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
 	}
-	v.Confined = b.confined && (profile != permission.ProfileRead || b.confinesRead)
+	v.Confined = c.confined && (profile != permission.ProfileRead || c.confinesRead)
 	return v
 }
 
-// leave returns the verdict on a command that requests to leave the sandbox, including the reason of an earlier
-// safety ask.
-func leave(v permission.Verdict) permission.Verdict {
+// denies also counts a rule with an unknown behavior.
+func denies(r *permission.Rule) bool {
+	return r.Behavior != permission.Allow && r.Behavior != permission.Ask
+}
+
+// askToLeaveSandbox returns the verdict on a command that requests to leave the sandbox and otherwise has the verdict v.
+func askToLeaveSandbox(v permission.Verdict) permission.Verdict {
 	why := "the command would run outside the sandbox, with all files, the network and the programs of this machine"
 	if v.Safety {
 		why += "; " + v.Reason
@@ -299,13 +299,11 @@ func leave(v permission.Verdict) permission.Verdict {
 	return safetyAsk(why)
 }
 
-const outsideField = "outside_sandbox"
-
 func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) permission.Verdict {
 	if dangers := a.Dangers(*at, b.protected()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
-	if rule := mayRead(p, a, at); rule != "" {
+	if rule := possibleReadDenial(p, a, at); rule != "" {
 		return safetyAsk("it reads files whose names are known only at run time, which the rule " + rule + " may cover")
 	}
 	why := a.ReadOnly()
@@ -318,14 +316,14 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Pla
 	return permission.Verdict{Reason: why}
 }
 
-// mayRead returns the deny rule for Read that may cover a file which the command reads under a name known only
-// at run time, or "". Such a rule causes a question, not a denial.
-func mayRead(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) string {
+// possibleReadDenial returns the deny rule for Read that may cover a file which the command reads under a name known
+// only at run time, or "". Such a rule causes a question, not a denial.
+func possibleReadDenial(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) string {
 	if p == nil {
 		return ""
 	}
 	for _, r := range p.Rules {
-		if r.Behavior != permission.Allow && r.Behavior != permission.Ask && r.Pattern != "" && r.Names("Read") && a.MayRead(*at, r.Pattern) {
+		if denies(&r) && r.Pattern != "" && r.Names("Read") && a.MayRead(*at, r.Pattern) {
 			return r.String()
 		}
 	}
@@ -334,35 +332,35 @@ func mayRead(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) string
 
 // Match implements [permission.Checker]. An allow rule covers a command of several parts if it covers one part
 // and the allow rules of p together cover all parts.
-func (b *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
-	a, at := b.analyze(p)
+func (c *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
+	a, at := c.analyze(p)
 	switch {
 	case a == nil:
 		return false, errUnreadable
 	case r.Tool == "Read":
-		// A possible match of an ask rule counts. One of a deny rule counts only in mode bypass; in other modes it
-		// causes a question, see mayRead.
-		may := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
+		// A file that the command possibly reads counts for an ask rule. For a deny rule it counts only in mode bypass;
+		// in other modes possibleReadDenial causes a question.
+		possibleCounts := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 		reads, err := a.Reads(*at, r.Pattern)
-		return reads || may && a.MayRead(*at, r.Pattern), err
+		return reads || possibleCounts && a.MayRead(*at, r.Pattern), err
 	case r.Tool == "Write" || r.Tool == "Edit":
 		return a.Writes(*at, r.Pattern)
 	}
 	if r.Behavior != permission.Allow {
 		return a.Mentions(r.Pattern)
 	}
-	var others []string
+	var allowed []string
 	for _, other := range p.Rules {
 		if other.Behavior == permission.Allow && other.Tool == r.Tool && other.Pattern != "" {
-			others = append(others, other.Pattern)
+			allowed = append(allowed, other.Pattern)
 		}
 	}
-	return a.CoveredBy(r.Pattern, others...)
+	return a.CoveredBy(r.Pattern, allowed...)
 }
 
 // Suggest implements [permission.Checker].
-func (b *bashCall) Suggest(p *permission.Policy) []permission.Rule {
-	a, _ := b.analyze(p)
+func (c *bashCall) Suggest(p *permission.Policy) []permission.Rule {
+	a, _ := c.analyze(p)
 	if a == nil {
 		return nil
 	}
@@ -370,15 +368,15 @@ func (b *bashCall) Suggest(p *permission.Policy) []permission.Rule {
 }
 
 // Parts implements [permission.Checker]: a part for every simple command.
-func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
-	a, _ := b.analyze(p)
+func (c *bashCall) Parts(p *permission.Policy) []permission.Part {
+	a, _ := c.analyze(p)
 	if a == nil {
 		return nil
 	}
 	parts := []permission.Part{}
-	for _, c := range a.Commands() {
-		part := permission.Part{Argv: c.Argv, Effects: []string{}, Reason: c.Reason}
-		for _, e := range c.Effects {
+	for _, cmd := range a.Commands() {
+		part := permission.Part{Argv: cmd.Argv, Effects: []string{}, Reason: cmd.Reason}
+		for _, e := range cmd.Effects {
 			part.Effects = append(part.Effects, string(e))
 		}
 		parts = append(parts, part)
@@ -386,22 +384,22 @@ func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
 	return parts
 }
 
-// analyze returns the analysis of the command, nil if the input has no command, and the place that its paths
-// are relative to.
-func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, *pathrule.Place) {
-	at := &b.at
-	if dirs := b.workingDirs(at, p); !slices.Equal(dirs, at.Dirs) {
-		other := b.at
-		other.Dirs = dirs
-		at = &other
+// analyze returns the analysis of the command, and what the command's paths are resolved with under p. The analysis
+// is nil if the input does not fit the schema.
+func (c *bashCall) analyze(p *permission.Policy) (*shell.Analysis, *pathrule.Place) {
+	at := &c.at
+	if dirs := c.workingDirs(at, p); !slices.Equal(dirs, at.Dirs) {
+		underPolicy := c.at
+		underPolicy.Dirs = dirs
+		at = &underPolicy
 	}
-	if !b.readable {
+	if !c.hasCommand {
 		return nil, at
 	}
-	a := b.last.Load()
+	a := c.lastAnalysis.Load()
 	if a == nil || !a.Holds(at.Dirs) {
-		a = shell.Analyze(b.command, *at)
-		b.last.Store(a)
+		a = shell.Analyze(c.command, *at)
+		c.lastAnalysis.Store(a)
 	}
 	return a, at
 }

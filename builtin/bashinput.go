@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// readInput returns the command in a call's arguments, and whether they request to leave the sandbox: only the
-// exact name outside_sandbox counts, though encoding/json ignores case. Other arguments are not decoded, since the tool
-// accepts numbers in more forms than encoding/json does, such as 1e3.
+// readInput returns the command in a call's arguments, and whether the arguments request to leave the sandbox: only
+// the exact name outside_sandbox counts, though encoding/json ignores case. Other arguments are not decoded, since the
+// tool accepts numbers in more forms than encoding/json does, such as 1e3. ok is false if the command cannot be decoded.
 func readInput(input []byte) (command string, outside, ok bool) {
 	if command, ok = plainCommand(input); ok {
 		return command, false, true
@@ -24,8 +24,8 @@ func readInput(input []byte) (command string, outside, ok bool) {
 }
 
 // plainCommand reads arguments in the usual form: only bashIn's fields, of their usual types. For any other form it
-// returns false. Its result equals that of encoding/json, which FuzzPlainCommand checks. Every permission decision
-// about a command parses its arguments first, and takes a sixth longer without this function.
+// returns false. FuzzPlainCommand checks that the result equals that of encoding/json, with which every permission
+// decision about a command would take a sixth longer.
 func plainCommand(input []byte) (command string, ok bool) {
 	c := inputCursor{rest: input}
 	if !c.accept("{") {
@@ -42,7 +42,7 @@ func plainCommand(input []byte) (command string, ok bool) {
 				return "", false
 			}
 		case c.accept(`"timeout"`):
-			if !c.accept(":") || !c.number() {
+			if !c.accept(":") || !c.skipNumber() {
 				return "", false
 			}
 		default:
@@ -62,41 +62,39 @@ type inputCursor struct{ rest []byte }
 
 // skipSpace skips white space and returns the rest.
 func (c *inputCursor) skipSpace() []byte {
-	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\n' || c.rest[0] == '\t' || c.rest[0] == '\r') {
-		c.rest = c.rest[1:]
-	}
+	c.rest = bytes.TrimLeft(c.rest, " \n\t\r")
 	return c.rest
 }
 
 // accept reports whether the token is next, and then skips it.
 func (c *inputCursor) accept(token string) bool {
-	if rest := c.skipSpace(); len(rest) < len(token) || string(rest[:len(token)]) != token {
-		return false
+	rest, found := bytes.CutPrefix(c.skipSpace(), []byte(token))
+	if found {
+		c.rest = rest
 	}
-	c.rest = c.rest[len(token):]
-	return true
+	return found
 }
 
-// number skips digits that fit into an int.
-func (c *inputCursor) number() bool {
+// skipNumber skips at most nine digits, which fit into any int. As in JSON, a longer number must not begin with 0.
+func (c *inputCursor) skipNumber() bool {
 	digits := c.skipSpace()
 	c.rest = bytes.TrimLeft(digits, "0123456789")
 	n := len(digits) - len(c.rest)
-	return n > 0 && n < 10 && (digits[0] != '0' || n == 1)
+	return n == 1 || n > 1 && n < 10 && digits[0] != '0'
 }
 
-// stringValue reads the colon and the string after a name. Of the escapes it reads those that JSON and Go share.
+// stringValue reads the colon and the string after a name. It fails for escapes that JSON and Go do not share.
 func (c *inputCursor) stringValue() (string, bool) {
 	if !c.accept(":") || !c.accept(`"`) {
 		return "", false
 	}
-	ascii, escaped := true, false
+	escaped := false
 	for i := 0; i < len(c.rest); i++ {
 		switch b := c.rest[i]; {
 		case b == '"':
 			text := c.rest[:i]
 			c.rest = c.rest[i+1:]
-			if !ascii && !utf8.Valid(text) {
+			if !utf8.Valid(text) {
 				return "", false
 			}
 			if escaped {
@@ -111,8 +109,6 @@ func (c *inputCursor) stringValue() (string, bool) {
 			escaped = true
 		case b < ' ':
 			return "", false
-		case b >= utf8.RuneSelf:
-			ascii = false
 		}
 	}
 	return "", false

@@ -26,17 +26,19 @@
 // What was judged is what runs. The judgement of a call ([permission.Judgement]) has the files that the call opens,
 // with their links resolved and their identities, and the text that Bash runs; the tools use these. If a file is
 // replaced in between, or a link is put in its path, the call fails with [ErrMoved]. [Local] documents what is
-// guaranteed on which system. A program that runs a tool without a judgement uses whatever is at the path then.
+// guaranteed on which system. A tool that runs without a judgement uses whatever is at the path at that time.
 //
 // Local confines a judged command on Linux, if the kernel permits it: a command proved read-only cannot write, any
 // other can write only in the working directories, and files with credentials are hidden. See [Local.Sandbox] and the
 // package sandbox. On other systems, and after approval to leave the sandbox, what Bash runs has the rights of the
-// process; confine it with another [Backend]. Variables that look like credentials are removed from its environment.
+// process; confine it with another [Backend]. Variables that look like credentials are removed from the environment
+// of every command.
 //
 // PDF files are untrusted. Read stops a [PDFReader] after half a minute; the reader must limit its memory.
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -59,8 +61,8 @@ type Config struct {
 	Backend Backend
 
 	// ProtectedFiles are base names of files, and ProtectedDirs are names of directories anywhere in a path. Bash,
-	// Write and Edit ask before they write there, whatever the rules say, as for the well-known ones. Case is
-	// ignored.
+	// Write and Edit ask before they write there, whatever the rules say, as for well-known names such as .git. Case
+	// is ignored.
 	ProtectedFiles []string
 	ProtectedDirs  []string
 
@@ -131,13 +133,13 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// place returns what paths are resolved with under the policy p, which may be nil.
+// place returns the directories and functions that resolve paths under the policy p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // "" means unknown
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
 	at.Dirs = c.workingDirs(&at, p)
 	if b, ok := c.Backend.(linkReader); ok {
-		at.Readlink, at.ReadFile, at.ReadDir = b.Readlink, c.readFile, c.readDir
+		at.Readlink, at.ReadFile, at.ReadDir = b.Readlink, c.readFile, c.readDir // may be another machine
 	}
 	if c.links != nil {
 		at.Readlink = c.links.readlink
@@ -148,7 +150,7 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 // maxSettings is the size of the largest file that is read to judge a command, in bytes.
 const maxSettings = 1 << 20
 
-// readFile and readDir read from the backend's machine, which need not be this one.
+// readFile and readDir read from the backend's machine.
 func (c *Config) readFile(name string) ([]byte, error) {
 	f, err := c.Backend.Open(context.Background(), permission.File{Path: name})
 	if err != nil {
@@ -180,20 +182,17 @@ func (c *Config) readDir(name string) ([]string, error) {
 	return names, err
 }
 
-// workingDirs returns the working directories under p, absolute and clean, for comparison. Relative ones are relative
-// to the directory of commands; [permission.Policy.Check] reports them.
+// workingDirs returns the working directories under p, absolute and clean. Relative directories of p, which
+// [permission.Policy.Check] reports as errors, are relative to the directory in which commands run.
 func (c *Config) workingDirs(at *pathrule.Place, p *permission.Policy) []string {
 	if p == nil || len(p.Dirs) == 0 || slices.Equal(p.Dirs, c.Dirs) {
 		return c.Dirs
 	}
-	out := slices.Clone(p.Dirs)
-	for i, d := range p.Dirs {
-		// Keep a directory that cannot be resolved: an empty list would mean the directories of the Config.
-		if abs := at.Abs(d); abs != "" {
-			out[i] = abs
-		}
+	dirs := slices.Clone(p.Dirs)
+	for i, d := range dirs {
+		dirs[i] = cmp.Or(at.Abs(d), d) // keep d, since an empty list would mean the directories of the Config
 	}
-	return out
+	return dirs
 }
 
 // A linkReader is a [Backend] that reads its own symbolic links.

@@ -18,8 +18,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// maxDiff is how much text, old and new, is compared line by line, in bytes. The comparison
-// cannot be interrupted, and a longer diff would not be read.
+// maxDiff is how many bytes of text, old and new together, are compared. The comparison cannot be interrupted, and no
+// one would read a longer diff.
 const maxDiff = 4 << 20
 
 // A change is what Write or Edit will do to a file.
@@ -28,7 +28,7 @@ type change struct {
 	path     string // absolute, for messages
 	old, new []byte
 	exists   bool
-	count    int    // replacements
+	count    int    // replacements that were made
 	answer   string // the text for the model
 }
 
@@ -58,9 +58,8 @@ func (c *Config) readCurrent(ctx context.Context, file permission.File, name str
 	return data, true, nil
 }
 
-// preview implements [tool.Previewer] for a tool that changes files as plan says, with a unified diff.
-// Without a [toolstate.State] it drops the error of plan, which could reveal the content of a file that the model
-// has not read.
+// preview returns the change that plan returns as a unified diff, for [tool.Previewer]. Without a [toolstate.State]
+// it drops the error of plan, which could reveal the content of a file that the model has not read.
 func preview(ctx context.Context, plan func() (*change, error)) (string, error) {
 	ch, err := plan()
 	switch {
@@ -72,23 +71,15 @@ func preview(ctx context.Context, plan func() (*change, error)) (string, error) 
 	return "", err
 }
 
-// carryOut makes the change, and records the new content as read.
-func (c *Config) carryOut(ctx context.Context, ch *change) error {
-	if err := c.Backend.Write(ctx, ch.file, ch.new); err != nil {
-		return err
-	}
-	if toolstate.From(ctx) == nil {
-		return nil
-	}
-	return c.record(ctx, ch.file, contentHash(ch.new))
-}
-
-// apply makes the change that plan returns and yields the result.
+// apply makes the change that plan returns, records the new content as read, and yields the result.
 func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		ch, err := plan()
 		if err == nil {
-			err = c.carryOut(ctx, ch)
+			err = c.Backend.Write(ctx, ch.file, ch.new)
+		}
+		if err == nil && toolstate.From(ctx) != nil {
+			err = c.record(ctx, ch.file, contentHash(ch.new))
 		}
 		if err != nil {
 			yield(tool.Chunk{}, err)
@@ -104,8 +95,9 @@ func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.S
 	}
 }
 
+// encode returns v as JSON. v has only strings, numbers and booleans, which always encode.
 func encode(v any) json.RawMessage {
-	raw, _ := json.Marshal(v) // strings and numbers always encode
+	raw, _ := json.Marshal(v)
 	return raw
 }
 
@@ -116,7 +108,7 @@ func (ch *change) diff() string {
 	}
 	name := ch.path
 	if strings.ContainsAny(name, "\r\n") {
-		name = strconv.Quote(name) // with a line break it could imitate lines of the diff
+		name = strconv.Quote(name) // a name with a line break could imitate lines of the diff
 	}
 	oldName := "/dev/null"
 	if ch.exists {

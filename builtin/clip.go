@@ -8,24 +8,24 @@ import (
 )
 
 // A clip is a writer that keeps the head and the tail of what is written, as valid UTF-8 with LF line ends, in
-// bounded memory. Writes never block. Text of up to head+tail characters is kept whole. Of binary data only the
-// size is kept.
+// bounded memory. Writes never block. Text of up to maxHead+maxTail characters is kept whole. Of binary data only
+// the size is kept.
 type clip struct {
-	head, tail int           // limits, in characters
-	fresh      chan struct{} // has an element if take would return something
+	maxHead, maxTail int           // in characters
+	hasPending       chan struct{} // receives an element when pending grows
 
-	mu      sync.Mutex
-	pending string // part of the head that take has not returned yet
-	end     []byte // the last part of what follows the head
-	inHead  int    // characters in the head
-	after   int    // characters after the head
-	partial []byte // an incomplete rune or line end at the end of the last write
-	binary  int    // bytes of binary data
-	unnoted int    // bytes of binary data that no note counts yet
+	mu            sync.Mutex
+	pending       string // the part of the head that takePending has not returned yet
+	tail          []byte // of what follows the head, at least the last maxTail characters
+	headChars     int    // characters in the head
+	afterHead     int    // characters that were written after the head
+	partial       []byte // an incomplete rune or line end at the end of the last write
+	binaryBytes   int    // bytes of binary data
+	unnotedBinary int    // bytes of binary data that no note counts yet
 }
 
-func newClip(head, tail int) *clip {
-	return &clip{head: head, tail: tail, fresh: make(chan struct{}, 1)}
+func newClip(maxHead, maxTail int) *clip {
+	return &clip{maxHead: maxHead, maxTail: maxTail, hasPending: make(chan struct{}, 1)}
 }
 
 // Write implements [io.Writer].
@@ -35,8 +35,8 @@ func (c *clip) Write(p []byte) (int, error) {
 	data := append(c.partial, p...)
 	if isBinary(data) {
 		c.partial = nil
-		c.binary += len(data)
-		c.unnoted += len(data)
+		c.binaryBytes += len(data)
+		c.unnotedBinary += len(data)
 		return len(p), nil
 	}
 	c.noteBinary()
@@ -48,22 +48,19 @@ func (c *clip) Write(p []byte) (int, error) {
 
 // noteBinary adds a note in place of binary data.
 func (c *clip) noteBinary() {
-	if c.unnoted > 0 {
-		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.unnoted))
-		c.unnoted = 0
+	if c.unnotedBinary > 0 {
+		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.unnotedBinary))
+		c.unnotedBinary = 0
 	}
 }
 
-// isBinary reports whether more than a tenth of data, and more than a few bytes, are control characters or invalid.
-// The tenth allows text in an encoding similar to UTF-8, and lists separated by zero bytes.
+// isBinary reports whether more than a tenth of data, and more than eight bytes, are control characters or invalid.
+// Text in an encoding such as Latin-1, and lists separated by zero bytes, usually have fewer.
 func isBinary(data []byte) bool {
 	bad := 0
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			bad++
-		case r < ' ' && !strings.ContainsRune("\t\n\r\b\f\a\x1b", r):
+		if r == utf8.RuneError && size == 1 || r < ' ' && !strings.ContainsRune("\t\n\r\b\f\a\x1b", r) {
 			bad++
 		}
 		i += size
@@ -71,29 +68,30 @@ func isBinary(data []byte) bool {
 	return bad > 8 && bad*10 > len(data)
 }
 
+// add appends text to the head until the head is full, and the rest of text to the tail.
 func (c *clip) add(text string) {
 	i := 0
-	for ; c.inHead < c.head && i < len(text); c.inHead++ {
+	for ; c.headChars < c.maxHead && i < len(text); c.headChars++ {
 		_, size := utf8.DecodeRuneInString(text[i:])
 		i += size
 	}
 	if i > 0 {
 		c.pending += text[:i]
 		select {
-		case c.fresh <- struct{}{}:
+		case c.hasPending <- struct{}{}:
 		default:
 		}
 	}
-	c.after += utf8.RuneCountInString(text[i:])
-	c.end = append(c.end, text[i:]...)
+	c.afterHead += utf8.RuneCountInString(text[i:])
+	c.tail = append(c.tail, text[i:]...)
 	// Cut only after enough growth, so that each byte is moved only a few times.
-	if keep := c.tail * utf8.UTFMax; len(c.end) > 4*keep {
-		c.end = append(c.end[:0], c.end[len(c.end)-keep:]...)
+	if keep := c.maxTail * utf8.UTFMax; len(c.tail) > 4*keep {
+		c.tail = append(c.tail[:0], c.tail[len(c.tail)-keep:]...)
 	}
 }
 
-// take returns the new part of the head.
-func (c *clip) take() string {
+// takePending returns the part of the head that was added since the last call.
+func (c *clip) takePending() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := c.pending
@@ -101,28 +99,29 @@ func (c *clip) take() string {
 	return text
 }
 
-// rest ends the writing. It returns what take has not returned, and how many characters before the tail are missing.
-func (c *clip) rest() (tail string, omitted int) {
+// finish is called after the last Write. It returns what takePending has not returned, with the tail, how many
+// characters between the head and the tail are omitted, and how many bytes of binary data.
+func (c *clip) finish() (rest string, omittedChars, binaryBytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.add(cleanText(c.partial))
 	c.partial = nil
 	c.noteBinary()
-	start := len(c.end)
-	for n := 0; start > 0 && n < c.tail; n++ {
-		_, size := utf8.DecodeLastRune(c.end[:start])
+	start := len(c.tail)
+	for n := 0; start > 0 && n < c.maxTail; n++ {
+		_, size := utf8.DecodeLastRune(c.tail[:start])
 		start -= size
 	}
-	return c.pending + string(c.end[start:]), max(0, c.after-c.tail)
+	return c.pending + string(c.tail[start:]), max(0, c.afterHead-c.maxTail), c.binaryBytes
 }
 
 func (c *clip) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inHead == 0 && c.unnoted == 0
+	return c.headChars == 0 && c.unnotedBinary == 0
 }
 
-// completeLen returns the length of data without an incomplete rune or line end.
+// completeLen returns the length of data without an incomplete rune or line end at its end.
 func completeLen(data []byte) int {
 	n := len(data)
 	if n > 0 && data[n-1] == '\r' {
@@ -139,8 +138,8 @@ func completeLen(data []byte) int {
 	return n
 }
 
-// cleanText decodes the output of a program. Each invalid byte becomes one replacement character, wherever the
-// data was cut.
+// cleanText decodes the output of a program. Each invalid byte becomes one replacement character, so the result does
+// not depend on where writes divide the data.
 func cleanText(data []byte) string {
 	text := string(data)
 	if !utf8.ValidString(text) {

@@ -20,11 +20,11 @@ func TestClip(t *testing.T) {
 		for _, p := range pieces {
 			c.Write([]byte(p))
 			if rapid.Bool().Draw(t, "take") {
-				got += c.take()
+				got += c.takePending()
 			}
 		}
-		got += c.take()
-		rest, omitted := c.rest()
+		got += c.takePending()
+		rest, omitted, _ := c.finish()
 		all := []rune(cleanText([]byte(strings.Join(pieces, ""))))
 		want := string(all)
 		if len(all) > head+tail {

@@ -18,8 +18,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Confines returns nil if commands of the profile are confined to it, or to a narrower one, or the reason why
-// they are not.
+// Confines returns nil if commands of profile p are confined to p, or to the profile of [Local.Sandbox], and otherwise
+// the reason why they are not.
 func (l *Local) Confines(p permission.Profile) error {
 	p = cmp.Or(l.Sandbox.Profile, p)
 	if p != permission.ProfileRead && p != permission.ProfileWork {
@@ -37,11 +37,11 @@ func (l *Local) specFor(ctx context.Context, c Command) (s sandbox.Spec, confine
 		return s, true, err
 	}
 	s.Network = s.Network || c.Network
-	except, err := covered(ctx, c.Except, s.Write)
+	except, err := coveredPaths(ctx, c.Except, s.Write)
 	if err != nil {
 		return s, true, err
 	}
-	keep, err := covered(ctx, c.Keep, s.Write)
+	keep, err := coveredPaths(ctx, c.Keep, s.Write)
 	s.Hide = append(s.Hide, except...)
 	s.Protect = append(s.Protect, keep...)
 	return s, true, err
@@ -60,16 +60,18 @@ func (l *Local) spec(ctx context.Context, p permission.Profile) (sandbox.Spec, e
 	for _, dir := range l.Dirs {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			s.Write = append(s.Write, dir)
-			s.Write = append(s.Write, mainRepository(dir)...)
+			if repository := mainRepository(dir); repository != "" {
+				s.Write = append(s.Write, repository)
+			}
 		}
 	}
-	protected, secret, err := l.inDirs.under(ctx, s.Write)
+	protected, secret, err := l.inDirs.findBelow(ctx, s.Write)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	commands, _ := commandDirs(s.Write)
-	s.Protect = slices.Concat(protected, commands, s.Protect)
-	hide := slices.Concat(secret, l.nearby.neighbours(s.Write), homeSecrets(), s.Hide)
+	programDirs, _ := programDirsIn(s.Write)
+	s.Protect = slices.Concat(protected, programDirs, s.Protect)
+	hide := slices.Concat(secret, l.nearby.secretsNextTo(s.Write), homeSecrets(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
@@ -78,7 +80,7 @@ func (l *Local) spec(ctx context.Context, p permission.Profile) (sandbox.Spec, e
 			s.Hide = append(s.Hide, name)
 		}
 	}
-	s.Scratch = slices.Concat(caches(), s.Scratch)
+	s.Scratch = slices.Concat(cacheDirs(), s.Scratch)
 	return s, nil
 }
 
@@ -109,8 +111,9 @@ func homeSecrets() []string {
 	return pathrule.Secrets(append(homes, others...))
 }
 
-// caches returns the cache directories of compilers and package managers, by the current environment.
-func caches() []string {
+// cacheDirs returns the cache directories of compilers and package managers: the default ones, and those that the
+// environment names.
+func cacheDirs() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {
 		os.MkdirAll(dir, 0o700) // confined commands cannot create it
@@ -142,41 +145,39 @@ func caches() []string {
 // the directory changes. The zero finder is ready for use; it is safe for concurrent use.
 type finder struct {
 	mu       sync.Mutex
-	seen     map[string]*listing
-	dirsLeft int // directories that the current search may still look at
+	listings map[string]*listing // by path
+	dirsLeft int                 // directories that the current search may still look at
 }
 
-// maxDirs and maxNeighbours limit a search, which takes microseconds for each directory, before each command.
-var maxDirs, maxNeighbours = 50_000, 1_000
+// Limits on a search before each command, which takes microseconds for each directory. Tests change some of them.
+var (
+	maxDirs       = 50_000           // directories below the working directories
+	maxNeighbours = 1_000            // directories next to the working directories
+	maxSearch     = 20 * time.Second // how long a command waits for a search
+)
 
-// maxSearch is how long a command waits for a search of its directories.
-var maxSearch = 20 * time.Second
-
-// A listing is the content of a directory.
+// A listing is the content of a directory. Names are relative to the directory.
 type listing struct {
-	changed   time.Time // last change of the directory, by a clock that programs cannot set
-	read      time.Time // when it was read
-	dirs      []string  // names of directories to search
-	protected []string  // names of protected entries
-	secret    []string  // names of entries with credentials
-	closed    bool      // the directory cannot be listed
+	changed    time.Time // last change of the directory, by a clock that programs cannot set
+	readAt     time.Time
+	dirs       []string // names of directories to search
+	protected  []string // names of protected entries
+	secret     []string // names of entries with credentials
+	unreadable bool     // the directory cannot be listed
 }
 
 // settled is how old a directory's last change must be for a listing to be reused: a change soon after could
 // have the same time, as the clocks of file systems are coarse.
 const settled = 100 * time.Millisecond
 
-// under returns the absolute paths of protected and secret files below dirs. It does not search in
-// node_modules, nor in a directory that is protected or secret as a whole. If a search is stopped, the next one
-// continues it, since the listings in seen are not read again.
-func (f *finder) under(ctx context.Context, dirs []string) (protected, secret []string, err error) {
+// findBelow returns the absolute paths of protected and secret files below dirs. It does not search in
+// node_modules, nor in a directory that is protected or secret as a whole. If ctx stops a search, the next search gets
+// further, since it need not read the cached listings again.
+func (f *finder) findBelow(ctx context.Context, dirs []string) (protected, secret []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, maxSearch, fmt.Errorf("took more than %s; try again, or use a smaller working directory", maxSearch))
 	defer cancel()
-	if f.seen == nil {
-		f.seen = map[string]*listing{}
-	}
 	f.dirsLeft = maxDirs
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
@@ -188,7 +189,7 @@ func (f *finder) under(ctx context.Context, dirs []string) (protected, secret []
 		}
 		f.walk(ctx, real, "", &protected, &secret)
 		if f.dirsLeft < 0 {
-			clear(f.seen)
+			clear(f.listings) // too many to keep in memory
 			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
 		}
 		if ctx.Err() != nil {
@@ -200,25 +201,23 @@ func (f *finder) under(ctx context.Context, dirs []string) (protected, secret []
 		}
 	}
 	slices.Sort(protected)
+	// A secret file is hidden, which protects it too.
 	protected = slices.DeleteFunc(slices.Compact(protected), func(name string) bool { return slices.Contains(secret, name) })
 	return protected, secret, nil
 }
 
-// neighbours returns secret files of other projects: those directly in the parents of dirs, and directly in the
-// parents' other directories, if the parent is below the home directory. It looks at no more than maxNeighbours
+// secretsNextTo returns secret files of other projects: those directly in the parents of dirs, and directly in the
+// parents' other directories, if the parent is the home directory or below it. It looks at no more than maxNeighbours
 // directories.
-func (f *finder) neighbours(dirs []string) []string {
+func (f *finder) secretsNextTo(dirs []string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.seen == nil {
-		f.seen = map[string]*listing{}
-	}
 	f.dirsLeft = maxNeighbours
-	var out []string
+	var secrets []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil || !within(home, real) || real == home {
@@ -229,96 +228,95 @@ func (f *finder) neighbours(dirs []string) []string {
 		if l == nil {
 			continue
 		}
-		for _, name := range l.secret {
-			out = append(out, filepath.Join(parent, name))
-		}
-		for _, name := range l.dirs {
-			other := filepath.Join(parent, name)
-			if next := f.list(context.Background(), other, ""); next != nil && other != real {
-				for _, s := range next.secret {
-					out = append(out, filepath.Join(other, s))
-				}
+		secrets = appendJoined(secrets, parent, l.secret)
+		for _, sibling := range appendJoined(nil, parent, l.dirs) {
+			if l := f.list(context.Background(), sibling, ""); l != nil && sibling != real {
+				secrets = appendJoined(secrets, sibling, l.secret)
 			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	slices.Sort(secrets)
+	return slices.Compact(secrets)
 }
 
-// walk adds the protected and secret files in the directory rel of root, and below it.
+// appendJoined appends the paths of the names in dir to paths.
+func appendJoined(paths []string, dir string, names []string) []string {
+	for _, name := range names {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+// walk adds the paths of the protected and secret files below the directory rel of root.
 func (f *finder) walk(ctx context.Context, root, rel string, protected, secret *[]string) {
 	dir := filepath.Join(root, rel)
 	l := f.list(ctx, dir, rel)
 	if l == nil {
 		return
 	}
-	if l.closed {
+	if l.unreadable {
 		*secret = append(*secret, dir)
 		return
 	}
-	for _, name := range l.protected {
-		*protected = append(*protected, filepath.Join(dir, name))
-	}
-	for _, name := range l.secret {
-		*secret = append(*secret, filepath.Join(dir, name))
-	}
+	*protected = appendJoined(*protected, dir, l.protected)
+	*secret = appendJoined(*secret, dir, l.secret)
 	for _, name := range l.dirs {
 		f.walk(ctx, root, path.Join(rel, name), protected, secret)
 	}
 }
 
-// list returns the content of a directory, or nil if dir is not a directory, the search has reached its limit, or ctx
-// has ended and the content is not known.
+// list returns the content of dir, which is at rel in its working directory. It returns nil if dir is not a
+// directory, if the search has reached its limit, or if ctx has ended and the content is not cached.
 func (f *finder) list(ctx context.Context, dir, rel string) *listing {
 	if f.dirsLeft--; f.dirsLeft < 0 {
 		return nil
 	}
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
-		delete(f.seen, dir)
+		delete(f.listings, dir)
 		return nil
 	}
 	changed := lastChange(info)
-	if l := f.seen[dir]; l != nil && l.changed.Equal(changed) && l.read.Sub(l.changed) > settled {
+	if l := f.listings[dir]; l != nil && l.changed.Equal(changed) && l.readAt.Sub(l.changed) > settled {
 		return l
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	l := &listing{changed: changed, read: time.Now()}
+	l := &listing{changed: changed, readAt: time.Now()}
 	entries, err := os.ReadDir(dir)
-	l.closed = err != nil && !errors.Is(err, fs.ErrNotExist)
+	l.unreadable = err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {
 		l.add(e, rel)
 	}
-	if hasRepository(entries) { // dir is a bare repository, or one separate from its working tree
+	if isRepository(entries) { // a bare repository, or one outside of its working tree
 		l.protected = append(l.protected, pathrule.ControlPaths[".git"]...)
 	}
-	f.seen[dir] = l
+	if f.listings == nil {
+		f.listings = map[string]*listing{}
+	}
+	f.listings[dir] = l
 	return l
 }
 
+// add adds an entry of the directory at rel.
 func (l *listing) add(e fs.DirEntry, rel string) {
 	name := e.Name()
-	at := path.Join(rel, name)
-	control := pathrule.ControlPaths[name]
+	entryRel := path.Join(rel, name)
+	controlPaths := pathrule.ControlPaths[name]
 	switch {
-	case inGitModules(rel) && e.IsDir() && name != "modules":
-		// This is the repository of a submodule, a working tree, or a directory above one.
-		for _, k := range pathrule.ControlPaths[".git"] {
-			l.protected = append(l.protected, path.Join(name, k))
-		}
+	case inGitSubdirs(rel) && e.IsDir() && name != "modules":
+		// The directory has the git data of a submodule or working tree, or is above such a directory.
+		l.protected = appendJoined(l.protected, name, pathrule.ControlPaths[".git"])
 		l.dirs = append(l.dirs, name)
-	case control != nil && e.IsDir():
-		for _, k := range control {
-			l.protected = append(l.protected, path.Join(name, k))
-		}
+	case controlPaths != nil && e.IsDir():
+		l.protected = appendJoined(l.protected, name, controlPaths)
 		l.dirs = append(l.dirs, path.Join(name, "modules"), path.Join(name, "worktrees"))
-	case control != nil: // the file that points to the repository
+	case controlPaths != nil: // a file .git, which names the repository
 		l.protected = append(l.protected, name)
-	case pathrule.HoldsCredentials(at):
+	case pathrule.HoldsCredentials(entryRel):
 		l.secret = append(l.secret, name)
-	case (pathrule.Protected{}).ReadOnly(at):
+	case (pathrule.Protected{}).ReadOnly(entryRel):
 		l.protected = append(l.protected, name)
 	case e.IsDir() && name != "node_modules":
 		l.dirs = append(l.dirs, name)

@@ -293,7 +293,7 @@ func TestFinder(t *testing.T) {
 	}
 	f := new(finder)
 	existing := func() string {
-		kept, secret, err := f.under(t.Context(), []string{dir})
+		kept, secret, err := f.findBelow(t.Context(), []string{dir})
 		if err != nil {
 			t.Fatal(err)
 		}

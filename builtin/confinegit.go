@@ -9,82 +9,79 @@ import (
 	"strings"
 )
 
-// mainRepository returns the repository of which the directory is a linked working tree: git writes there when it
-// commits. The repository must name the working tree too, since anyone can create the file that names a repository.
-func mainRepository(dir string) []string {
-	line := func(dir, name string) string {
+// mainRepository returns the repository of which workTree is a linked working tree, or "": git writes there when a
+// command commits in workTree. The repository must name workTree too, since any command can create the file that names
+// a repository.
+func mainRepository(workTree string) string {
+	readLine := func(dir, name string) string {
 		data, _ := os.ReadFile(filepath.Join(dir, name))
 		return strings.TrimSuffix(string(data), "\n")
 	}
-	real := func(dir, name string) string {
+	resolve := func(dir, name string) string { // "" if name does not exist
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		out, _ := filepath.EvalSymlinks(name)
-		return out
+		real, _ := filepath.EvalSymlinks(name)
+		return real
 	}
-	gitDir, ok := strings.CutPrefix(line(dir, ".git"), "gitdir: ")
+	gitDir, ok := strings.CutPrefix(readLine(workTree, ".git"), "gitdir: ")
 	if !ok {
-		return nil
+		return ""
 	}
-	adminDir := real(dir, gitDir) // REPOSITORY/worktrees/NAME
+	adminDir := resolve(workTree, gitDir) // REPOSITORY/worktrees/NAME
 	if adminDir == "" || filepath.Base(filepath.Dir(adminDir)) != "worktrees" {
-		return nil
+		return ""
 	}
-	main := filepath.Dir(filepath.Dir(adminDir))
-	gitFile := real(dir, ".git")
-	if gitFile == "" || real(adminDir, line(adminDir, "gitdir")) != gitFile || real(adminDir, line(adminDir, "commondir")) != main || !isRepository(main) {
-		return nil
+	repository := filepath.Dir(filepath.Dir(adminDir))
+	gitFile := resolve(workTree, ".git")
+	entries, _ := os.ReadDir(repository)
+	if gitFile == "" || resolve(adminDir, readLine(adminDir, "gitdir")) != gitFile || resolve(adminDir, readLine(adminDir, "commondir")) != repository || !isRepository(entries) {
+		return ""
 	}
-	return []string{main}
+	return repository
 }
 
-// isRepository reports whether git treats the directory as a repository.
-func isRepository(dir string) bool {
-	entries, _ := os.ReadDir(dir)
-	return hasRepository(entries)
-}
-
-func hasRepository(entries []fs.DirEntry) bool {
+// isRepository reports whether git treats a directory with these entries as a repository.
+func isRepository(entries []fs.DirEntry) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), name) })
 	}
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// inGitModules reports whether rel is below the place where a repository keeps its submodules' repositories, or
-// the data of its other working trees.
-func inGitModules(rel string) bool {
+// inGitSubdirs reports whether rel is in .git/modules, which has the repositories of submodules, or in .git/worktrees,
+// which has the data of linked working trees.
+func inGitSubdirs(rel string) bool {
 	rel = "/" + rel
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// setAside renames those of made, the protected paths that a command created, that are in a repository: git would run
-// or follow them, and creates no such files itself. It returns made with the new names added.
-func setAside(made []string) []string {
-	out := slices.Clone(made)
-	for i, name := range out {
+// renameInRepositories renames the files in git repositories among the protected files that a command created: git
+// would run or follow these files, and never creates them itself. It returns created with the new names added.
+func renameInRepositories(created []string) []string {
+	described := slices.Clone(created)
+	for i, name := range created {
 		dir := filepath.Dir(name)
-		inGit := filepath.Base(dir) == ".git" || inGitModules(dir) || isRepository(dir)
+		entries, _ := os.ReadDir(dir)
+		inGit := filepath.Base(dir) == ".git" || inGitSubdirs(dir) || isRepository(entries)
 		real, err := filepath.EvalSymlinks(dir)
-		if !inGit || err != nil || real != dir { // no file that is reached through a link is renamed
-			continue
+		if inGit && err == nil && real == dir { // through a link the file may be outside the working directories
+			described[i] = renameUntrusted(name)
 		}
-		out[i] = moveAside(name)
 	}
-	return out
+	return described
 }
 
-// moveAside renames a file or directory that a command created, and returns its names for the note about it. The command
-// may have tried to prevent that.
-func moveAside(name string) string {
-	aside := name + ".untrusted"
-	if os.Rename(name, aside) != nil {
-		aside += "-" + rand.Text()
+// renameUntrusted renames a file or directory that a command created, and returns both names for a note. The command
+// may have prepared against that: by a directory with the new name, or by removing the right to write in the directory.
+func renameUntrusted(name string) string {
+	newName := name + ".untrusted"
+	if os.Rename(name, newName) != nil {
+		newName += "-" + rand.Text()
 		os.Chmod(filepath.Dir(name), 0o755)
-		if os.Rename(name, aside) != nil {
+		if os.Rename(name, newName) != nil {
 			return name + " (it could not be renamed)"
 		}
 	}
-	return name + " (now " + aside + ")"
+	return name + " (now " + newName + ")"
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// commandDirs returns the directories of PATH that are in one of dirs. Programs in them are started by name later,
-// even outside the sandbox. Commands may not write in the protected ones. The open ones are those in which a
-// package manager installs programs of a project, and those that do not exist yet: a command may add programs there,
-// unless they hide another program; see setShadowsAside.
-func commandDirs(dirs []string) (protected, open []string) {
+// programDirsIn returns the directories of PATH that are in one of dirs, in two lists. Programs in these directories
+// are later started by name, even outside the sandbox. So commands may write only in installDirs, in which a package
+// manager installs programs of a project, or which do not exist yet; see renameShadows.
+func programDirsIn(dirs []string) (protected, installDirs []string) {
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(name) {
 			continue
@@ -27,15 +26,15 @@ func commandDirs(dirs []string) (protected, open []string) {
 			switch {
 			case err != nil || !within(top, real) || top == real:
 			case missing || isInstallDir(real):
-				open = append(open, real)
+				installDirs = append(installDirs, real)
 			default:
 				protected = append(protected, real)
 			}
 		}
 	}
 	slices.Sort(protected)
-	slices.Sort(open)
-	return slices.Compact(protected), slices.Compact(open)
+	slices.Sort(installDirs)
+	return slices.Compact(protected), slices.Compact(installDirs)
 }
 
 // isInstallDir reports whether a package manager installs programs of a project in the directory.
@@ -47,7 +46,7 @@ func isInstallDir(dir string) bool {
 	return err == nil
 }
 
-// programsIn returns the names in each of the directories.
+// programsIn returns the names in each directory, and an empty list for a missing directory.
 func programsIn(dirs []string) map[string][]string {
 	names := make(map[string][]string, len(dirs))
 	for _, dir := range dirs {
@@ -60,10 +59,10 @@ func programsIn(dirs []string) map[string][]string {
 	return names
 }
 
-// setShadowsAside renames files that a command has added to the directories, if they have the name of a program in
-// another directory of PATH: a later start of that program, such as an MCP server, would run them instead. before
-// has the names in each directory before the command. All processes of the command must have ended.
-func setShadowsAside(before map[string][]string, writable []string) (aside []string) {
+// renameShadows renames files that a command has added to the directories in before, if they have the name of a
+// program elsewhere in PATH: a later start of that program, such as an MCP server, would run the added file instead.
+// before has the names that were in each directory before the command. All processes of the command must have ended.
+func renameShadows(before map[string][]string, writable []string) (renamed []string) {
 	inWritable := func(name string) bool {
 		return slices.ContainsFunc(writable, func(dir string) bool {
 			top, err := filepath.EvalSymlinks(dir)
@@ -73,17 +72,17 @@ func setShadowsAside(before map[string][]string, writable []string) (aside []str
 	for dir, names := range before {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil || !inWritable(real) {
-			continue // it does not exist, or links to a directory in which the command could not write
+			continue // dir does not exist, or is a link to a directory in which the command could not write
 		}
 		for _, e := range entriesOf(real) {
 			if slices.Contains(names, e.Name()) || e.IsDir() || !hidesProgram(e.Name(), inWritable) {
 				continue
 			}
-			aside = append(aside, moveAside(filepath.Join(real, e.Name())))
+			renamed = append(renamed, renameUntrusted(filepath.Join(real, e.Name())))
 		}
 	}
-	slices.Sort(aside)
-	return aside
+	slices.Sort(renamed)
+	return renamed
 }
 
 // entriesOf lists a directory, and first makes it listable if the command has removed that permission.
@@ -95,11 +94,11 @@ func entriesOf(dir string) []fs.DirEntry {
 	return entries
 }
 
-// hidesProgram reports whether a directory of PATH in which commands cannot write has a program of that name.
-func hidesProgram(name string, writable func(string) bool) bool {
+// hidesProgram reports whether a directory of PATH in which commands cannot write has a program called name.
+func hidesProgram(name string, inWritable func(dir string) bool) bool {
 	return slices.ContainsFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
 		real, err := filepath.EvalSymlinks(dir)
-		if err != nil || writable(real) {
+		if err != nil || inWritable(real) {
 			return false
 		}
 		info, err := os.Stat(filepath.Join(real, name))

@@ -85,7 +85,7 @@ func TestCovered(t *testing.T) {
 		if row.inside != "" {
 			dirs[0] = filepath.Join(dir, row.inside)
 		}
-		got, err := covered(t.Context(), strings.Fields(strings.ReplaceAll(row.globs, "/D", dir)), dirs)
+		got, err := coveredPaths(t.Context(), strings.Fields(strings.ReplaceAll(row.globs, "/D", dir)), dirs)
 		slices.Sort(got)
 		if text := strings.ReplaceAll(strings.Join(slices.Compact(got), " "), dir, "/D"); err != nil || text != row.want {
 			t.Errorf("%s: %q, want %q", row.globs, text, row.want)

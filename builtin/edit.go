@@ -80,16 +80,16 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 		total += n
 	}
 	return &change{file: file, path: name, old: old, new: []byte(text), exists: true, count: total,
-		answer: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), name)}, nil
+		answer: fmt.Sprintf("Replaced %s in %s.", plural(total, "occurrence"), name)}, nil
 }
 
 func invalidLine(data []byte) int {
-	valid := bytes.ToValidUTF8(data, []byte{0xFF})
-	return 1 + bytes.Count(valid[:bytes.IndexByte(valid, 0xFF)], []byte("\n"))
+	marked := bytes.ToValidUTF8(data, []byte{0xFF}) // a byte that valid UTF-8 never has
+	return 1 + bytes.Count(marked[:bytes.IndexByte(marked, 0xFF)], []byte("\n"))
 }
 
 // replace returns text after the replacement, and how many occurrences it replaced.
-func (r replacement) replace(text string) (string, int, error) {
+func (r replacement) replace(text string) (result string, occurrences int, err error) {
 	// Old and new have LF line ends, as Read shows them; the file keeps its own line ends.
 	lf, crlfs := withLF(text)
 	old, new := strings.ReplaceAll(r.Old, "\r\n", "\n"), strings.ReplaceAll(r.New, "\r\n", "\n")
@@ -103,8 +103,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	if 2*len(crlfs) > strings.Count(lf, "\n") {
 		new = strings.ReplaceAll(new, "\n", "\r\n")
 	}
-	first := strings.Index(lf, old)
-	if first < 0 {
+	if !strings.Contains(lf, old) {
 		return "", 0, fmt.Errorf("old_string does not occur%s", mismatchHint(lf, old))
 	}
 	if n := countOverlapping(lf, old); n > 1 && !r.All {
@@ -115,22 +114,22 @@ func (r replacement) replace(text string) (string, int, error) {
 		return "", 0, fmt.Errorf("old_string occurs %s; make it longer until it occurs once, or set replace_all", times)
 	}
 	var b strings.Builder
-	n, last := 0, 0 // replacements, and the end of the latest one in text
-	for at := first; ; n++ {
-		b.WriteString(text[last:originalPos(crlfs, at)])
-		b.WriteString(new)
-		last = originalPos(crlfs, at+len(old))
-		next := strings.Index(lf[at+len(old):], old)
+	copied := 0 // position in text up to which b has the result
+	for at := 0; ; occurrences++ {
+		next := strings.Index(lf[at:], old)
 		if next < 0 {
 			break
 		}
-		at += len(old) + next
+		b.WriteString(text[copied:originalPos(crlfs, at+next)])
+		b.WriteString(new)
+		at += next + len(old)
+		copied = originalPos(crlfs, at)
 	}
-	b.WriteString(text[last:])
-	return b.String(), n + 1, nil
+	b.WriteString(text[copied:])
+	return b.String(), occurrences, nil
 }
 
-// withLF returns text with LF for CRLF, and the positions of those LF.
+// withLF returns text with LF for CRLF, and the positions in lf of the LFs that replace a CRLF.
 func withLF(text string) (lf string, crlfs []int) {
 	if !strings.Contains(text, "\r\n") {
 		return text, nil
@@ -148,12 +147,11 @@ func withLF(text string) (lf string, crlfs []int) {
 	}
 }
 
-// originalPos converts a position in the text of withLF to one in the original text. The position of the LF of a
-// CRLF becomes that of the CR.
+// originalPos converts a position in the lf of withLF to a position in the original text. The position of an LF that
+// replaces a CRLF becomes the position of the CR.
 func originalPos(crlfs []int, i int) int { return i + sort.SearchInts(crlfs, i) }
 
-// maxCounted bounds the counting of occurrences, since each may cost a comparison of the whole text if it is
-// repetitive.
+// maxCounted bounds the counting of occurrences, since in repetitive text each may cost a comparison of the whole text.
 const maxCounted = 100
 
 // countOverlapping counts "aa" twice in "aaa", as either may be meant.
@@ -170,33 +168,35 @@ func countOverlapping(text, sub string) int {
 	}
 }
 
-var lineNumber = lazy.Regexp(`(?m)^ *\d+\t`)
+var lineNumberPrefix = lazy.Regexp(`(?m)^ *\d+\t`)
 
-// maxHint bounds the text that is searched for a hint, in bytes, since the comparison of lines cannot be interrupted.
+// maxHint bounds the bytes of text, and the comparisons of lines, for a hint: the search cannot be interrupted.
 const maxHint = 4 << 20
 
 // mismatchHint suggests why old does not occur in text.
 func mismatchHint(text, old string) string {
-	if bare := lineNumber().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
+	if bare := lineNumberPrefix().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"
 	}
-	want := strings.Split(strings.Trim(old, "\n"), "\n")
-	if len(text) > maxHint || strings.Count(text, "\n")*len(want) > maxHint {
-		return "; read the file again and copy the text exactly"
-	}
-	for i := range want {
-		want[i] = strings.Join(strings.Fields(want[i]), " ")
-	}
-	have := strings.Split(text, "\n")
-	for i := range have {
-		have[i] = strings.Join(strings.Fields(have[i]), " ")
-	}
-	for i := 0; i+len(want) <= len(have); i++ {
-		if slices.Equal(have[i:i+len(want)], want) {
-			return fmt.Sprintf("; line %d differs in white space only: copy it exactly", i+1)
+	wanted := linesWithSingleSpaces(strings.Trim(old, "\n"))
+	if len(text) <= maxHint && strings.Count(text, "\n")*len(wanted) <= maxHint {
+		lines := linesWithSingleSpaces(text)
+		for i := 0; i+len(wanted) <= len(lines); i++ {
+			if slices.Equal(lines[i:i+len(wanted)], wanted) {
+				return fmt.Sprintf("; line %d differs in white space only: copy it exactly", i+1)
+			}
 		}
 	}
 	return "; read the file again and copy the text exactly"
+}
+
+// linesWithSingleSpaces returns the lines of text with each run of white space replaced by one space.
+func linesWithSingleSpaces(text string) []string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.Join(strings.Fields(line), " ")
+	}
+	return lines
 }
 
 // Preview implements [tool.Previewer].

@@ -21,16 +21,16 @@ const minSecret = 6
 func (c *Config) withoutCredentials(base []string) []string {
 	return slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, value, _ := strings.Cut(kv, "=")
-		contains := func(secret string) bool { return len(secret) >= minSecret && strings.Contains(value, secret) }
-		if slices.ContainsFunc(c.Secrets, contains) {
+		inValue := func(secret string) bool { return len(secret) >= minSecret && strings.Contains(value, secret) }
+		if slices.ContainsFunc(c.Secrets, inValue) {
 			return true
 		}
 		return !slices.Contains(c.KeepEnv, name) && (credentialName(name) || credentialValue(value))
 	})
 }
 
-// Words, suffixes and parts of the names of credentials, in addition to [pathrule.SecretVariable]. This list is
-// longer, since to remove a variable needlessly costs less than to ask needlessly.
+// Words, suffixes and parts of the names of credentials. [pathrule.SecretVariable] has fewer, since there a match asks
+// the user, and a needless question costs more than a variable that is removed needlessly.
 var (
 	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
 	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}
@@ -43,7 +43,7 @@ func credentialName(name string) bool {
 	switch {
 	case strings.HasPrefix(name, "AWS_"):
 		return true
-	case name == "SSH_AUTH_SOCK": // the agent behind it does not reveal keys
+	case name == "SSH_AUTH_SOCK": // the agent behind the socket does not reveal keys
 		return false
 	}
 	return pathrule.SecretVariable(name) ||
@@ -52,7 +52,7 @@ func credentialName(name string) bool {
 		slices.ContainsFunc(credentialParts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-var detector = sync.OnceValue(func() *redact.Redactor {
+var secretDetector = sync.OnceValue(func() *redact.Redactor {
 	r, err := redact.New(redact.Rules()...)
 	if err != nil {
 		panic(err) // cannot happen with the built-in rules
@@ -60,7 +60,8 @@ var detector = sync.OnceValue(func() *redact.Redactor {
 	return r
 })
 
-// credentialValue reports whether value looks like a key, or contains one. Paths are not searched.
+// credentialValue reports whether value is or contains something that looks like a key. Paths often look like keys, and
+// are not searched.
 func credentialValue(value string) bool {
-	return !strings.HasPrefix(value, "/") && detector().Text(value) != value
+	return !strings.HasPrefix(value, "/") && secretDetector().Text(value) != value
 }

@@ -22,23 +22,19 @@ type entry struct {
 // An identity is always zero on this system: files are identified by name.
 type identity struct{ device, inode uint64 }
 
-func rootFolder(path string) (*folder, string, error) {
+func openRootFolder(path string) (root *folder, rest string, err error) {
 	volume := filepath.VolumeName(path) + string(filepath.Separator)
 	r, err := os.OpenRoot(volume)
 	if err != nil {
 		return nil, "", err
 	}
-	rel, err := filepath.Rel(volume, filepath.FromSlash(path))
-	return &folder{r}, filepath.ToSlash(rel), err
+	rest, err = filepath.Rel(volume, filepath.FromSlash(path))
+	return &folder{r}, filepath.ToSlash(rest), err
 }
 
 func (f *folder) sub(name string) (*folder, error) {
-	e, err := f.look(name)
-	if err != nil {
+	if err := f.refuseLink(name); err != nil {
 		return nil, err
-	}
-	if e.mode&fs.ModeSymlink != 0 {
-		return nil, ErrMoved
 	}
 	r, err := f.OpenRoot(name)
 	if err != nil {
@@ -48,17 +44,21 @@ func (f *folder) sub(name string) (*folder, error) {
 }
 
 func (f *folder) open(name string) (*os.File, error) {
-	e, err := f.look(name)
-	if err != nil {
+	if err := f.refuseLink(name); err != nil {
 		return nil, err
-	}
-	if e.mode&fs.ModeSymlink != 0 {
-		return nil, ErrMoved
 	}
 	return f.Open(name)
 }
 
-func (f *folder) look(name string) (entry, error) {
+func (f *folder) refuseLink(name string) error {
+	e, err := f.lstat(name)
+	if err == nil && e.mode&fs.ModeSymlink != 0 {
+		err = ErrMoved
+	}
+	return err
+}
+
+func (f *folder) lstat(name string) (entry, error) {
 	info, err := f.Lstat(name)
 	if err != nil {
 		return entry{}, err
@@ -68,7 +68,7 @@ func (f *folder) look(name string) (entry, error) {
 
 func identityOf(fs.FileInfo) identity { return identity{} }
 
-func (f *folder) make(name string) error { return f.Mkdir(name, 0o777) }
+func (f *folder) mkdir(name string) error { return f.Mkdir(name, 0o777) }
 
 func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
 	return f.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -78,4 +78,4 @@ func (f *folder) rename(from, to string) error { return f.Rename(from, to) }
 func (f *folder) remove(name string) error     { return f.Remove(name) }
 func (f *folder) sync() error                  { return nil } // directories cannot be synced on this system
 
-func keepOwner(*os.File, entry) {}
+func keepOwner(*os.File, entry) {} // an entry has no owner on this system

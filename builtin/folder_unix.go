@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A folder is an open directory, with operations on its entries by name. None follows a
-// symbolic link: a link fails with ELOOP or ENOTDIR.
+// A folder is an open directory, with operations on its entries by name. No operation follows a symbolic link: a link
+// fails with ELOOP or ENOTDIR.
 type folder struct{ *os.File }
 
 // An entry describes a file or directory in a folder.
@@ -27,14 +27,14 @@ type entry struct {
 // An identity identifies a file of this machine, whatever its names.
 type identity struct{ device, inode uint64 }
 
-// rootFolder returns the folder where an absolute path begins, and the rest of the path.
-func rootFolder(name string) (*folder, string, error) {
-	f, err := openFolder(unix.AT_FDCWD, "/", "")
-	return f, strings.Trim(name, "/"), err
+// openRootFolder opens the root directory of an absolute path, and returns the rest of the path.
+func openRootFolder(name string) (root *folder, rest string, err error) {
+	root, err = openFolder(unix.AT_FDCWD, "/", "")
+	return root, strings.Trim(name, "/"), err
 }
 
-// openFolder opens the folder name in the open folder parent. Package os needs the path to find the type of an entry
-// that the kernel lists without one.
+// openFolder opens the folder name in the open folder parent. Package os needs the path to look up the type of an entry
+// if the kernel lists the entry without a type.
 func openFolder(parent int, name, parentPath string) (*folder, error) {
 	fd, err := openat(parent, name, unix.O_DIRECTORY|searchOnly)
 	if err != nil {
@@ -43,9 +43,9 @@ func openFolder(parent int, name, parentPath string) (*folder, error) {
 	return &folder{os.NewFile(uintptr(fd), strings.TrimSuffix(parentPath, "/")+"/"+strings.TrimPrefix(name, "/"))}, nil
 }
 
-func openat(at int, name string, flags int) (fd int, err error) {
+func openat(parent int, name string, flags int) (fd int, err error) {
 	for {
-		fd, err = unix.Openat(at, name, unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+		fd, err = unix.Openat(parent, name, unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 		if err != unix.EINTR {
 			return fd, err
 		}
@@ -57,8 +57,8 @@ func (f *folder) fd() int { return int(f.Fd()) }
 // sub opens a folder in f.
 func (f *folder) sub(name string) (*folder, error) { return openFolder(f.fd(), name, f.Name()) }
 
-// open opens a file or folder for reading. It does not block on a pipe, and does not make a terminal the
-// controlling one.
+// open opens a file or folder for reading. It does not block on a pipe, and does not make a terminal the controlling
+// terminal of this process.
 func (f *folder) open(name string) (*os.File, error) {
 	fd, err := openat(f.fd(), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -67,8 +67,8 @@ func (f *folder) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path.Join(f.Name(), name)), nil
 }
 
-// look returns the entry of f with this name; "." is f itself.
-func (f *folder) look(name string) (entry, error) {
+// lstat returns the entry of f with this name; "." is f itself.
+func (f *folder) lstat(name string) (entry, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(f.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return entry{}, err
@@ -94,7 +94,7 @@ func identityOf(info fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino}
 }
 
-func (f *folder) make(name string) error { return unix.Mkdirat(f.fd(), name, 0o777) }
+func (f *folder) mkdir(name string) error { return unix.Mkdirat(f.fd(), name, 0o777) }
 
 // create creates a file for writing, and fails if it exists.
 func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
@@ -115,13 +115,14 @@ func (f *folder) sync() error {
 		return nil // the folder may be writable but not readable
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems do not support it
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the file system cannot sync directories
 		return err
 	}
 	return nil
 }
 
-// keepOwner gives f the owner of the file that f replaces. Errors are ignored, since writing the file matters more.
+// keepOwner gives the new file f the owner and group of old, which f replaces, unless the owner is the user of
+// this process. Errors are ignored, since writing the file matters more.
 func keepOwner(f *os.File, old entry) {
 	if old.uid != os.Geteuid() {
 		f.Chown(old.uid, old.gid)

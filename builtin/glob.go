@@ -53,7 +53,7 @@ func Glob(c Config) (tool.Tool, error) {
 		p, err := pattern(input)
 		return p.reach(), err == nil
 	}, top: func(input json.RawMessage) string {
-		p, _ := pattern(input) // an error was returned by path
+		p, _ := pattern(input) // path was called first and reports the error
 		return p.dir
 	}}}
 	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
@@ -69,15 +69,17 @@ func (c *Config) absDir(name string) string {
 }
 
 type globPattern struct {
-	dir   string
-	globs []string // for doublestar, relative to dir; braces are expanded, since doublestar would try every combination
-	fixed []string // the leading directories of the pattern, without wildcards
-	depth int      // greatest depth of a match, or -1 for any
+	dir      string
+	globs    []string // for doublestar, relative to dir; braces are expanded, since doublestar would try every combination
+	fixed    []string // the leading directories of the pattern below dir, without wildcards
+	maxDepth int      // how many directories a match can be below dir; -1 means any number
 
-	matchesNone bool // nothing can match
-	tooMany     bool // the braces expand to more than maxGlobs
-	invalid     bool // not a valid glob
+	matchesNone  bool // nothing can match
+	tooManyGlobs bool // the braces expand to more than maxGlobs
+	invalid      bool // not a valid glob
 }
+
+const wildcards = "*?[{"
 
 // badGlob is the error for a glob that cannot be parsed.
 func badGlob(name, glob string) error {
@@ -88,15 +90,15 @@ func newGlobPattern(dir, pattern string) globPattern {
 	pattern = strings.ReplaceAll(pattern, `\`, "/") // some models write Windows paths
 	if path.IsAbs(pattern) {
 		dir, pattern = "/", strings.TrimLeft(pattern, "/")
-		for {
-			seg, rest, more := strings.Cut(pattern, "/")
-			if !more || strings.ContainsAny(seg, "*?[{") || seg == ".." {
+		for { // begin the search as deep as possible
+			seg, rest, hasSlash := strings.Cut(pattern, "/")
+			if !hasSlash || strings.ContainsAny(seg, wildcards) || seg == ".." {
 				break
 			}
 			dir, pattern = path.Join(dir, seg), rest
 		}
 	}
-	g := globPattern{dir: dir, depth: -1}
+	g := globPattern{dir: dir, maxDepth: -1}
 	var segs []string
 	for seg := range strings.SplitSeq(pattern, "/") {
 		switch {
@@ -104,33 +106,33 @@ func newGlobPattern(dir, pattern string) globPattern {
 			continue
 		case seg == "..":
 			g.matchesNone = true
-			g.fixed = append(g.fixed, seg) // so that permission is judged for the target
-		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
+			g.fixed = append(g.fixed, seg) // so that permission is judged for the directory that ".." leads to
+		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, wildcards):
 			g.fixed = append(g.fixed, seg)
 		}
 		segs = append(segs, seg)
 	}
 	if len(segs) == 0 {
 		g.matchesNone = true
-	} else if len(g.fixed) == len(segs) { // the last one is the file's name
+	} else if len(g.fixed) == len(segs) { // the last segment names a file, not a directory
 		g.fixed = g.fixed[:len(segs)-1]
 	}
 	joined := strings.Join(segs, "/")
 	if !strings.Contains(joined, "**") {
-		g.depth = strings.Count(joined, "/")
+		g.maxDepth = strings.Count(joined, "/")
 	}
-	// A negated class would also match the slash.
+	// A negated class must not match a slash.
 	glob := strings.NewReplacer("[!", "[!/", "[^", "[!/").Replace(joined)
-	// Names may contain brackets, so also try them as plain characters.
+	// Names may contain brackets, so brackets also match themselves.
 	literal := strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
 	for _, s := range slices.Compact([]string{glob, literal}) {
 		if !doublestar.ValidatePattern(s) {
-			g.invalid = true // even if the literal form is valid, since the intent is not known
+			g.invalid = true // even if literal is valid: the model may have meant a class
 		} else {
 			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
 		}
 	}
-	g.tooMany = len(g.globs) > maxGlobs
+	g.tooManyGlobs = len(g.globs) > maxGlobs
 	g.matchesNone = g.matchesNone || len(g.globs) == 0
 	return g
 }
@@ -146,7 +148,7 @@ func (g globPattern) match(rel string) bool {
 func (g globPattern) enters(rel string) bool {
 	segs := strings.Split(rel, "/")
 	n := min(len(segs), len(g.fixed))
-	return slices.Equal(segs[:n], g.fixed[:n]) && (g.depth < 0 || len(segs) <= g.depth)
+	return slices.Equal(segs[:n], g.fixed[:n]) && (g.maxDepth < 0 || len(segs) <= g.maxDepth)
 }
 
 func (g *glob) run(ctx context.Context, in globIn) (string, error) {
@@ -154,7 +156,7 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	if p.invalid {
 		return "", badGlob("pattern", in.Pattern)
 	}
-	if p.tooMany {
+	if p.tooManyGlobs {
 		return "", fmt.Errorf("the braces of pattern %.100q expand to more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
 	}
 	target := g.target(ctx, p.dir)
@@ -166,9 +168,9 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 		top.Close()
 		return fmt.Sprintf("No files match %q: a pattern names files below path, without \"..\".", in.Pattern), nil
 	}
-	limited, cancel := context.WithTimeout(ctx, searchTimeout)
+	searchCtx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	var found newest
+	var matches newestFiles
 	prefix := strings.TrimSuffix(p.dir, "/") + "/"
 	w := walk{
 		backend:    g.Backend,
@@ -181,16 +183,16 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 		wants:  func(full string) bool { return p.match(full[len(prefix):]) },
 		forced: func(string) bool { return false },
 		file: func(_ int, f walkFile) {
-			if info, err := f.entry.Info(); err == nil {
-				found.add(match{f.path, info.ModTime()})
+			if info, err := f.entry.Info(); err == nil { // else the file was removed meanwhile
+				matches.add(foundFile{f.path, info.ModTime()})
 			}
 		},
 	}
-	w.run(limited, p.dir, top)
+	w.run(searchCtx, p.dir, top)
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return found.text(in.Pattern, p.dir, &w, limited.Err() != nil), nil
+	return matches.text(in.Pattern, p.dir, &w, searchCtx.Err() != nil), nil
 }
 
 // openDir opens a directory named by the model.
@@ -212,40 +214,40 @@ func (c *Config) openDir(ctx context.Context, file permission.File, name string)
 	return f, nil
 }
 
-type match struct {
-	path string
-	time time.Time
+type foundFile struct {
+	path    string
+	changed time.Time
 }
 
-// newest keeps the maxMatches files that were changed last. It sorts them and drops the others only when it has four
-// times as many.
-type newest struct {
+// newestFiles keeps the maxMatches files that were changed last.
+type newestFiles struct {
 	mu    sync.Mutex
-	list  []match
-	total int
+	files []foundFile // at most 4*maxMatches, so that not every add has to sort
+	total int         // files that were added
 }
 
-func (n *newest) add(m match) {
+func (n *newestFiles) add(f foundFile) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.total++
-	if n.list = append(n.list, m); len(n.list) == 4*maxMatches {
-		n.sort()
+	if n.files = append(n.files, f); len(n.files) == 4*maxMatches {
+		n.sortAndTrim()
 	}
 }
 
-func (n *newest) sort() {
-	slices.SortFunc(n.list, func(a, b match) int {
-		return cmp.Or(b.time.Compare(a.time), cmp.Compare(a.path, b.path))
+func (n *newestFiles) sortAndTrim() {
+	slices.SortFunc(n.files, func(a, b foundFile) int {
+		return cmp.Or(b.changed.Compare(a.changed), cmp.Compare(a.path, b.path))
 	})
-	n.list = n.list[:min(len(n.list), maxMatches)]
+	n.files = n.files[:min(len(n.files), maxMatches)]
 }
 
-func (n *newest) text(pattern, dir string, w *walk, timedOut bool) string {
-	n.sort()
+// text returns the text for the model.
+func (n *newestFiles) text(pattern, dir string, w *walk, timedOut bool) string {
+	n.sortAndTrim()
 	var b strings.Builder
-	for _, m := range n.list {
-		b.WriteString(m.path + "\n")
+	for _, f := range n.files {
+		b.WriteString(f.path + "\n")
 	}
 	if n.total == 0 {
 		fmt.Fprintf(&b, "No files match %q below %s.", pattern, dir)
@@ -254,8 +256,8 @@ func (n *newest) text(pattern, dir string, w *walk, timedOut bool) string {
 		}
 		b.WriteByte('\n')
 	}
-	if more := n.total - len(n.list); more > 0 {
-		fmt.Fprintf(&b, "[%s more; make the pattern or path narrower]\n", count(more, "file"))
+	if more := n.total - len(n.files); more > 0 {
+		fmt.Fprintf(&b, "[%s more; make the pattern or path narrower]\n", plural(more, "file"))
 	}
 	b.WriteString(w.notes(timedOut))
 	return strings.TrimSuffix(b.String(), "\n")
@@ -272,7 +274,7 @@ func (w *walk) notes(timedOut bool) string {
 		s = fmt.Sprintf("[%d directories could not be read]\n", n)
 	}
 	if n := int(w.leftOut.Load()); n > 0 {
-		s += fmt.Sprintf("[%s left out: files with credentials, and what a rule for Read covers, are not searched]\n", count(n, "path"))
+		s += fmt.Sprintf("[%s left out: files with credentials, and what a rule for Read covers, are not searched]\n", plural(n, "path"))
 	}
 	if timedOut {
 		s += fmt.Sprintf("[stopped after %v; make path narrower]\n", searchTimeout)

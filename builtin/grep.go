@@ -31,9 +31,9 @@ const (
 	maxHeadLimit     = 10_000  // results of one call
 	maxOffset        = 100_000 // results that are skipped first
 	maxGrepText      = 1 << 20 // bytes of one result
-	maxColumns       = 500     // bytes of a line in the result
+	maxLineBytes     = 500     // bytes of a line in the result; a longer line is not shown
 	maxContext       = 100     // lines before, and after, a match
-	maxAlternatives  = 100     // words that the braces of a glob expand to
+	maxAlternatives  = 100     // words that the braces of one pattern in glob expand to
 )
 
 type grepIn struct {
@@ -76,12 +76,11 @@ func Grep(c Config) (tool.Tool, error) {
 }
 
 func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
-	s, err := newGrepSearch(in)
+	root := g.absDir(in.Path)
+	s, err := newGrepSearch(in, root)
 	if err != nil {
 		return "", err
 	}
-	root := g.absDir(in.Path)
-	s.root = root
 	target := g.target(ctx, root)
 	f, err := g.Backend.Open(ctx, target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,37 +93,36 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 		f.Close()
 		return "", err
 	}
-	limited, cancel := context.WithTimeout(ctx, searchTimeout)
+	searchCtx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
 	var w walk
 	if info.IsDir() {
-		s.prefix = strings.TrimSuffix(root, "/") + "/"
 		w = walk{backend: g.Backend, real: target.Path, except: except(ctx), obeyIgnore: true,
 			enter: s.enters, wants: s.wants, forced: s.forced}
-		w.file = func(worker int, f walkFile) { s.file(limited, worker, f) }
-		w.run(limited, root, f)
+		w.file = func(worker int, f walkFile) { s.searchWalked(searchCtx, worker, f) }
+		w.run(searchCtx, root, f)
 	} else {
-		s.search(limited, 0, root, f)
+		s.search(searchCtx, 0, root, f)
 		f.Close()
 	}
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return s.text(&w, limited.Err() != nil), nil
+	return s.text(&w, searchCtx.Err() != nil), nil
 }
 
-// A grepSearch is one search.
+// A grepSearch is one search. It selects files by rules in the syntax of .gitignore: what the rules would ignore is
+// what the model named, and "!" excludes.
 type grepSearch struct {
 	in        grepIn
-	root      string
-	prefix    string           // of the paths below the root
-	globs     *gitignore.Rules // of the argument glob
-	onlyGlobs bool             // search only files that globs matches
-	types     *gitignore.Rules // of the argument type
-	matcher   *grep.Matcher
+	root      string           // the file or directory to search
+	prefix    string           // of the paths below root
+	globs     *gitignore.Rules // the argument glob
+	onlyNamed bool             // search only files that globs names; false if globs only excludes files
+	types     *gitignore.Rules // the argument type; nil for all types
 	searchers []*grep.Searcher // by worker
 	hits      hits
-	notes     []string // on the arguments
+	notes     []string // for the model, about its arguments
 }
 
 // noteLimit adds a note if an argument is above its limit.
@@ -134,27 +132,27 @@ func (s *grepSearch) noteLimit(name string, n, limit int) {
 	}
 }
 
-func newGrepSearch(in grepIn) (*grepSearch, error) {
-	s := &grepSearch{in: in}
-	o := grep.Options{IgnoreCase: in.I || in.DashI || in.CaseInsensitive, Multiline: in.Multiline}
+func newGrepSearch(in grepIn, root string) (*grepSearch, error) {
+	s := &grepSearch{in: in, root: root, prefix: strings.TrimSuffix(root, "/") + "/"}
+	opts := grep.Options{IgnoreCase: in.I || in.DashI || in.CaseInsensitive, Multiline: in.Multiline}
 	if in.OutputMode == "content" {
-		o.Before, o.After = in.Before, in.After
+		opts.Before, opts.After = in.Before, in.After
 		if around := max(in.Around, in.Context); around > 0 {
-			o.Before, o.After = around, around
+			opts.Before, opts.After = around, around
 		}
-		o.Before, o.After = min(o.Before, maxContext), min(o.After, maxContext)
+		opts.Before, opts.After = min(opts.Before, maxContext), min(opts.After, maxContext)
 	}
 	isFalse := func(arg *bool) bool { return arg != nil && !*arg }
-	o.NoNumbers = in.OutputMode != "content" || isFalse(in.Numbers) || isFalse(in.DashN)
-	var err error
-	if s.matcher, err = grep.Compile(in.Pattern, o); err != nil {
+	opts.NoNumbers = in.OutputMode != "content" || isFalse(in.Numbers) || isFalse(in.DashN)
+	matcher, err := grep.Compile(in.Pattern, opts)
+	if err != nil {
 		return nil, err
 	}
 	for range workers() {
-		s.searchers = append(s.searchers, s.matcher.NewSearcher())
+		s.searchers = append(s.searchers, matcher.NewSearcher())
 	}
 	if in.Type != "" {
-		patterns := fileType(in.Type)
+		patterns := typePatterns(in.Type)
 		if patterns == nil {
 			return nil, fmt.Errorf("there is no file type %q; name the files with glob, such as *.%[1]s", in.Type)
 		}
@@ -166,7 +164,7 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 				return nil, badGlob("glob", in.Glob)
 			}
 		}
-		s.onlyGlobs = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
+		s.onlyNamed = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
 		s.globs = gitignore.Parse([]byte(strings.Join(tokens, "\n")))
 	}
 	limit := defaultHeadLimit
@@ -179,17 +177,17 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 		s.noteLimit(name, n, maxContext)
 	}
 	slices.Sort(s.notes)
-	if limit <= 0 || limit > maxHeadLimit {
+	if limit <= 0 || limit > maxHeadLimit { // 0 means as many as possible
 		limit = maxHeadLimit
 	}
-	s.hits = hits{limit: limit, offset: min(max(in.Offset, 0), maxOffset), separate: o.Before+o.After > 0}
+	s.hits = hits{limit: limit, offset: min(max(in.Offset, 0), maxOffset), separate: opts.Before+opts.After > 0}
 	return s, nil
 }
 
-// fileType returns the patterns of a type, or nil.
-func fileType(name string) []string {
+// typePatterns returns the patterns of a file type, or nil if there is no such type.
+func typePatterns(name string) []string {
 	for line := range strings.Lines(typesText) {
-		if f := strings.Fields(line); f[0] == name && name != "#" { // a comment begins with #
+		if f := strings.Fields(line); f[0] == name && name != "#" { // # begins a comment in typesText
 			return f[1:]
 		}
 	}
@@ -197,10 +195,10 @@ func fileType(name string) []string {
 }
 
 // globTokens splits the glob argument at blanks, and at commas that are not in braces. Braces are expanded.
-func globTokens(s string) []string {
+func globTokens(glob string) []string {
 	var all []string
-	depth := 0
-	for _, part := range strings.FieldsFunc(s, func(r rune) bool {
+	depth := 0 // of braces
+	for _, part := range strings.FieldsFunc(glob, func(r rune) bool {
 		switch r {
 		case '{':
 			depth++
@@ -212,7 +210,7 @@ func globTokens(s string) []string {
 		for _, t := range expandBraces(part, maxAlternatives) {
 			switch {
 			case t == "" || t == "!":
-			case t[0] == '#': // escaped, because the unescaped # begins a comment
+			case t[0] == '#': // an unescaped # would begin a comment
 				all = append(all, `\`+t)
 			default:
 				all = append(all, t)
@@ -222,40 +220,42 @@ func globTokens(s string) []string {
 	return all
 }
 
-// expandBraces returns the words that s, such as "a{b,c}", expands to, at most max.
-func expandBraces(s string, max int) []string {
-	open := strings.IndexByte(s, '{')
-	if open < 0 {
+// expandBraces returns the words that s, such as "a{b,c}", expands to, but at most limit. A brace that is not closed
+// stands for itself.
+func expandBraces(s string, limit int) []string {
+	before, inBraces, _ := strings.Cut(s, "{")
+	parts, after := splitBraces(inBraces)
+	if parts == nil {
 		return []string{s}
 	}
-	depth, start := 0, open+1
-	var parts []string
-	for i := open; i < len(s); i++ {
-		switch s[i] {
-		case '{':
-			depth++
-		case ',', '}':
-			if depth == 1 {
-				parts = append(parts, s[start:i])
-				start = i + 1
-			}
-			if s[i] == '}' {
-				depth--
-			}
-			if depth > 0 {
-				continue
-			}
-			var all []string
-			for _, p := range parts {
-				all = append(all, expandBraces(s[:open]+p+s[i+1:], max)...)
-				if len(all) >= max { // stop here, as each further word multiplies the work
-					return all[:max]
-				}
-			}
-			return all
+	var all []string
+	for _, part := range parts {
+		all = append(all, expandBraces(before+part+after, limit)...)
+		if len(all) >= limit { // stop here, since each further word multiplies the work
+			return all[:limit]
 		}
 	}
-	return []string{s} // no closing brace
+	return all
+}
+
+// splitBraces splits s, the text after a "{", at the commas before the matching "}", and returns the text after it.
+// parts is nil without a matching "}".
+func splitBraces(s string) (parts []string, after string) {
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch {
+		case s[i] == '{':
+			depth++
+		case s[i] == '}' && depth > 0:
+			depth--
+		case s[i] == '}':
+			return append(parts, s[start:i]), s[i+1:]
+		case s[i] == ',' && depth == 0:
+			parts = append(parts, s[start:i])
+			start = i + 1
+		}
+	}
+	return nil, ""
 }
 
 // vcsDirs are directories of version control systems, which are not searched.
@@ -276,21 +276,18 @@ func (s *grepSearch) forced(full string) bool {
 	return named
 }
 
-// wants reports whether the model requested files of this name.
+// wants reports whether the arguments glob and type select the file.
 func (s *grepSearch) wants(full string) bool {
 	rel := full[len(s.prefix):]
-	if named, decided := s.globs.Match(rel, false); decided && !named || !decided && s.onlyGlobs {
+	if named, decided := s.globs.Match(rel, false); !named && (decided || s.onlyNamed) {
 		return false
 	}
-	if s.types == nil {
-		return true
-	}
-	typed, _ := s.types.Match(rel, false)
-	return typed
+	ofType, _ := s.types.Match(rel, false)
+	return s.types == nil || ofType
 }
 
-// file searches one file of the walk.
-func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
+// searchWalked searches a file that the walk has found.
+func (s *grepSearch) searchWalked(ctx context.Context, worker int, f walkFile) {
 	if s.hits.notNeeded(f.path) {
 		return
 	}
@@ -307,7 +304,7 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 	var lines []string
 	matches := 0
 	wanted := s.hits.wanted()
-	// An error ends the search, but the lines before it count.
+	// The lines before an error count, so the error is ignored.
 	s.searchers[worker].Search(ctx, r, func(l grep.Line) bool {
 		if ctx.Err() != nil {
 			return false
@@ -320,18 +317,18 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 			if l.Gap && s.hits.separate {
 				lines = append(lines, separator)
 			}
-			lines = append(lines, s.show(path, l))
+			lines = append(lines, formatLine(path, l))
 			return len(lines) < wanted
 		case "count":
 			return true
 		}
-		return false
+		return false // one match is enough for files_with_matches
 	})
 	if matches == 0 {
 		return
 	}
 	switch s.in.OutputMode {
-	case "content":
+	case "content": // has lines
 	case "count":
 		lines = []string{fmt.Sprintf("%s:%d", path, matches)}
 	default:
@@ -340,13 +337,13 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 	s.hits.add(path, lines)
 }
 
-// show formats a line as grep does.
-func (s *grepSearch) show(path string, l grep.Line) string {
+// formatLine formats a line as grep does.
+func formatLine(path string, l grep.Line) string {
 	sep, text := "-", "[Omitted long context line]"
 	if l.Match {
 		sep, text = ":", "[Omitted long matching line]"
 	}
-	if len(l.Text) <= maxColumns {
+	if len(l.Text) <= maxLineBytes {
 		text = strings.ToValidUTF8(string(l.Text), "\uFFFD")
 	}
 	if l.Number == 0 {

@@ -11,7 +11,8 @@ import (
 
 const separator = "--" // between groups of lines
 
-// hits collects the results of a search, found in any order, sorted by path, and only as many as requested.
+// hits collects the results of a search, which may be added in any order. It sorts them by path, and keeps little more
+// than the results to show.
 type hits struct {
 	offset, limit int
 	separate      bool // put separators between groups of lines
@@ -19,7 +20,7 @@ type hits struct {
 	lastNeeded atomic.Pointer[string] // path of the last file whose results are needed; nil while any file may be needed
 	mu         sync.Mutex
 	files      []fileHits // sorted by path
-	lines      int        // of all files
+	lineCount  int        // lines of all files
 }
 
 type fileHits struct {
@@ -27,7 +28,7 @@ type fileHits struct {
 	lines []string
 }
 
-// wanted returns how many results of one file are needed: one more than are shown, to know whether there are more.
+// wanted returns how many results are needed: one more than are skipped and shown, to know whether there are more.
 func (h *hits) wanted() int { return h.offset + h.limit + 1 }
 
 // notNeeded reports whether path is sorted after all results that are needed. All workers call it before they open a
@@ -42,23 +43,23 @@ func (h *hits) add(path string, lines []string) {
 	defer h.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(h.files, path, func(f fileHits, p string) int { return cmp.Compare(f.path, p) })
 	h.files = slices.Insert(h.files, i, fileHits{path, lines})
-	h.lines += len(lines)
-	for {
+	h.lineCount += len(lines)
+	for { // drop the last file while the files before it have all results that are needed
 		end := len(h.files) - 1
-		linesBefore := h.lines - len(h.files[end].lines)
+		linesBefore := h.lineCount - len(h.files[end].lines)
 		if linesBefore < h.wanted() {
 			break
 		}
-		h.lines, h.files = linesBefore, slices.Delete(h.files, end, end+1)
+		h.lineCount, h.files = linesBefore, slices.Delete(h.files, end, end+1)
 	}
-	if h.lines >= h.wanted() {
+	if h.lineCount >= h.wanted() {
 		last := h.files[len(h.files)-1].path
 		h.lastNeeded.Store(&last)
 	}
 }
 
 // page returns the results to show and whether there are more.
-func (h *hits) page() (lines []string, more bool) {
+func (h *hits) page() (lines []string, hasMore bool) {
 	for i, f := range h.files {
 		if h.separate && i > 0 {
 			lines = append(lines, separator)
@@ -74,12 +75,12 @@ func (h *hits) page() (lines []string, more bool) {
 
 // text returns the text for the model.
 func (s *grepSearch) text(w *walk, timedOut bool) string {
-	lines, more := s.hits.page()
+	lines, hasMore := s.hits.page()
 	var b strings.Builder
 	shown := 0
 	for _, l := range lines {
 		if b.Len()+len(l) > maxGrepText {
-			more = true
+			hasMore = true
 			break
 		}
 		b.WriteString(l + "\n")
@@ -90,7 +91,7 @@ func (s *grepSearch) text(w *walk, timedOut bool) string {
 		fmt.Fprintf(&b, "No more matches after the first %d.\n", s.in.Offset)
 	case shown == 0:
 		fmt.Fprintf(&b, "No matches found for pattern: %s\n[searched %s; files that .gitignore excludes and binary files are not searched]\n", s.in.Pattern, s.root)
-	case more:
+	case hasMore:
 		fmt.Fprintf(&b, "\n[there are more results: continue with offset %d]\n", s.in.Offset+shown)
 	}
 	b.WriteString(strings.Join(s.notes, "") + w.notes(timedOut))

@@ -202,7 +202,7 @@ func TestSearchIsCancelled(t *testing.T) {
 	if _, _, err := (&Local{Dirs: []string{dir}}).specFor(ctx, Command{Profile: permission.ProfileWork}); !errors.Is(err, stopped) {
 		t.Errorf("secret files: %v", err)
 	}
-	if found, err := covered(ctx, []string{dir + "/**/x"}, []string{dir}); !errors.Is(err, stopped) {
+	if found, err := coveredPaths(ctx, []string{dir + "/**/x"}, []string{dir}); !errors.Is(err, stopped) {
 		t.Errorf("a deny rule: found %q, %v", found, err)
 	}
 }

@@ -85,7 +85,7 @@ func (l *Local) open(file permission.File) (fs.File, error) {
 	}
 	defer d.Close()
 	// Check first: opening a device may have effects, and a pipe may block.
-	e, err := d.look(name)
+	e, err := d.lstat(name)
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +151,13 @@ func (l *Local) enter(file *permission.File, create bool) (d *folder, name strin
 	if err := l.checkConfined(file.Path); err != nil {
 		return nil, "", false, err
 	}
-	d, rest, err := rootFolder(file.Path)
+	d, rest, err := openRootFolder(file.Path)
 	if err != nil {
 		return nil, "", false, err
 	}
 	for {
 		if create && !judged {
-			e, err := d.look(".")
+			e, err := d.lstat(".")
 			judged = err == nil && e.id == (identity{file.Device, file.Inode})
 		}
 		seg, tail, more := strings.Cut(rest, "/")
@@ -180,7 +180,7 @@ func (l *Local) enter(file *permission.File, create bool) (d *folder, name strin
 func step(d *folder, name string, create bool) (*folder, error) {
 	next, err := d.sub(name)
 	if create && errors.Is(err, fs.ErrNotExist) {
-		if err := d.make(name); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := d.mkdir(name); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 		next, err = d.sub(name)
@@ -189,7 +189,7 @@ func step(d *folder, name string, create bool) (*folder, error) {
 		return next, nil
 	}
 	// A link was put in the path since it was resolved.
-	if e, lookErr := d.look(name); lookErr == nil && e.mode&fs.ModeSymlink != 0 {
+	if e, lookErr := d.lstat(name); lookErr == nil && e.mode&fs.ModeSymlink != 0 {
 		return nil, ErrMoved
 	}
 	return nil, err
@@ -319,7 +319,7 @@ func (l *Local) write(file permission.File, data []byte) error {
 // replaced returns the entry that the file replaces, or nil if there is none. It fails if the entry is not what
 // was judged.
 func replaced(d *folder, name string, file permission.File) (*entry, error) {
-	old, err := d.look(name)
+	old, err := d.lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (file.New || file.Inode == 0):
 		return nil, nil

@@ -55,8 +55,8 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	tail := &tail{to: out}
 	if confined {
 		if spec.Profile == permission.ProfileWork {
-			_, open := commandDirs(spec.Write)
-			programs = programsIn(open)
+			_, installDirs := programDirsIn(spec.Write)
+			programs = programsIn(installDirs)
 		}
 		if cleanup, err = spec.Command(cmd); err != nil {
 			w.Close()
@@ -81,7 +81,7 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 		return exit, err
 	}
 	result, startErr := cleanup()
-	shadows := setShadowsAside(programs, spec.Write)
+	shadows := renameShadows(programs, spec.Write)
 	if startErr != nil && err == nil {
 		return Exit{}, startErr
 	}
@@ -106,7 +106,7 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 		notes = append(notes, "a background process was ended with the command, as processes in the sandbox cannot outlive it")
 	}
 	if len(r.Made) > 0 {
-		notes = append(notes, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
+		notes = append(notes, "the command created "+strings.Join(renameInRepositories(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
 	if len(r.Replaced) > 0 {
 		notes = append(notes, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, and the new files were not protected for a moment: check them")

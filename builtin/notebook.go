@@ -88,7 +88,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 			}
 		}
 		if more := len(nb.Cells) - i - 1; more > 0 && used+b.Len() > maxReadText {
-			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", count(more, "cell"))
+			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", plural(more, "cell"))
 			break
 		}
 	}

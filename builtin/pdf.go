@@ -97,7 +97,7 @@ func pageRange(pages string, total int) (first, last int, err error) {
 	case err != nil:
 		return 0, 0, fmt.Errorf("%w %q is neither a number nor a range; write \"3\" or \"1-5\"", errPages, pages)
 	case first < 1 || last < first || first > total:
-		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, pages, count(total, "page"))
+		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, pages, plural(total, "page"))
 	}
 	if last = min(last, total); last-first >= pdfPages {
 		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, pages, pdfPages)

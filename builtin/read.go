@@ -214,7 +214,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	case b.Len() == 0 && number == 1:
 		b.WriteString("[the file is empty]")
 	case b.Len() == 0:
-		fmt.Fprintf(&b, "[%s has %s; line %d does not exist: use a smaller offset]", in.FilePath, count(number-1, "line"), first)
+		fmt.Fprintf(&b, "[%s has %s; line %d does not exist: use a smaller offset]", in.FilePath, plural(number-1, "line"), first)
 	case err == nil && (limit == maxLines || number < first+limit): // cut by a limit of Read, not by in.Limit
 		fmt.Fprintf(&b, "\n\n[there are more lines: continue with offset %d]", number)
 		if in.Limit > maxLines {
@@ -228,8 +228,8 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 
 func textBlock(s string) []message.Block { return []message.Block{&message.Text{Text: s}} }
 
-// count returns n with the noun: "1 line", "2 lines".
-func count(n int, noun string) string {
+// plural returns n with the noun: "1 line", "2 lines".
+func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

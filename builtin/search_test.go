@@ -353,7 +353,7 @@ func TestManyBraces(t *testing.T) {
 // search every match may scan the whole rest.
 func TestGrepCancelInText(t *testing.T) {
 	for _, mode := range []string{"count", "content"} {
-		s, err := newGrepSearch(grepIn{Pattern: "a", OutputMode: mode, Multiline: true})
+		s, err := newGrepSearch(grepIn{Pattern: "a", OutputMode: mode, Multiline: true}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,20 +42,20 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// TestClosedDirectory checks a directory that cannot be listed. It forges the listing, since root can list
+// TestUnreadableDirectory checks a directory that cannot be listed. It forges the listing, since root can list
 // every directory.
-func TestClosedDirectory(t *testing.T) {
+func TestUnreadableDirectory(t *testing.T) {
 	l := new(listing)
-	l.closed = true
+	l.unreadable = true
 	dir := t.TempDir()
-	f := &finder{seen: map[string]*listing{}}
+	f := &finder{listings: map[string]*listing{}}
 	info, err := os.Lstat(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.changed, l.read = lastChange(info), lastChange(info).Add(2*settled)
-	f.seen[dir] = l
-	if _, secret, err := f.under(t.Context(), []string{dir}); err != nil || len(secret) != 1 || secret[0] != dir {
+	l.changed, l.readAt = lastChange(info), lastChange(info).Add(2*settled)
+	f.listings[dir] = l
+	if _, secret, err := f.findBelow(t.Context(), []string{dir}); err != nil || len(secret) != 1 || secret[0] != dir {
 		t.Errorf("%q, want the directory as a whole", secret)
 	}
 }

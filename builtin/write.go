@@ -61,7 +61,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 		verb = "Replaced the content of"
 	}
 	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, count: 1,
-		answer: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
+		answer: fmt.Sprintf("%s %s (%s).", verb, name, plural(lines, "line"))}, nil
 }
 
 // Preview implements [tool.Previewer].

@@ -21,9 +21,9 @@ type Rules struct{ list []rule }
 
 // A rule is one pattern, in the form that is cheapest to match.
 type rule struct {
-	name, suffix string // the base name, or the end of it; if both are empty:
-	prefix, glob string // the beginning of the path, and a doublestar pattern for the rest
-	anchored     bool   // matches the path relative to the directory of the rules, not the base name
+	name, suffix string // the base name, or how the base name ends; both are empty if prefix and glob decide
+	prefix, glob string // the plain text at the beginning, and a doublestar pattern for what follows
+	anchored     bool   // prefix and glob match the path relative to the ignore file, not the base name
 	include      bool   // the pattern began with "!": a match is not ignored
 	dirOnly      bool
 }
@@ -65,8 +65,9 @@ func parseRule(line string) (r rule, ok bool) {
 		r.suffix = line[1:]
 		return r, true
 	}
+	// A "**" as the last segment matches everything in the directory before it, but not the directory.
 	if dir := strings.TrimRight(line, "*"); len(line)-len(dir) >= 2 && (strings.HasSuffix(dir, "/") || dir == "" && r.anchored) {
-		line = dir + "**/*" // everything in dir, but not dir itself
+		line = dir + "**/*"
 	}
 	if r.anchored {
 		// As in git, plain text before the first wildcard is matched separately, so the "**" of "a**/b" is at the
@@ -96,11 +97,11 @@ func toDoublestar(line string) (glob string, ok bool) {
 			b.WriteByte('\\')
 			b.WriteByte(c)
 		case c == '[':
-			set, rest, ok := class(line[i:])
+			class, rest, ok := parseClass(line[i:])
 			if !ok {
 				return "", false
 			}
-			b.WriteString(set)
+			b.WriteString(class)
 			i = len(line) - len(rest) - 1
 		default:
 			b.WriteByte(c)
@@ -109,11 +110,11 @@ func toDoublestar(line string) (glob string, ok bool) {
 	return b.String(), true
 }
 
-// trimSpaces removes spaces at the end unless they are escaped.
+// trimSpaces removes spaces at the end that are not escaped.
 func trimSpaces(s string) string {
 	for strings.HasSuffix(s, " ") {
-		escapes := len(s) - 1 - len(strings.TrimRight(s[:len(s)-1], `\`))
-		if escapes%2 == 1 {
+		backslashes := len(s) - 1 - len(strings.TrimRight(s[:len(s)-1], `\`))
+		if backslashes%2 == 1 { // an even number only escapes backslashes
 			break
 		}
 		s = s[:len(s)-1]
@@ -121,44 +122,44 @@ func trimSpaces(s string) string {
 	return s
 }
 
-// Match returns what the rules decide about path, which is relative to their directory, and whether any rule
-// matches. A nil r matches nothing.
-func (r *Rules) Match(path string, dir bool) (ignored, decided bool) {
-	return r.match(path, path[strings.LastIndexByte(path, '/')+1:], dir)
+// Match returns what the rules decide about path, which is relative to the directory of the ignore file, and whether
+// any rule matches. A nil r matches nothing.
+func (r *Rules) Match(path string, isDir bool) (ignored, decided bool) {
+	return r.match(path, path[strings.LastIndexByte(path, '/')+1:], isDir)
 }
 
-// match is Match with the last segment of path as base. The last matching rule decides.
-func (r *Rules) match(path, base string, dir bool) (ignored, decided bool) {
+// match is Match for a path with the last segment base. The last matching rule decides.
+func (r *Rules) match(path, base string, isDir bool) (ignored, decided bool) {
 	if r == nil {
 		return false, false
 	}
 	for i := len(r.list) - 1; i >= 0; i-- {
-		if p := &r.list[i]; (dir || !p.dirOnly) && p.matches(path, base) {
-			return !p.include, true
+		if rule := &r.list[i]; (isDir || !rule.dirOnly) && rule.matches(path, base) {
+			return !rule.include, true
 		}
 	}
 	return false, false
 }
 
-func (p *rule) matches(path, base string) bool {
+func (r *rule) matches(path, base string) bool {
 	switch {
-	case p.name != "":
-		return base == p.name
-	case p.suffix != "":
-		return strings.HasSuffix(base, p.suffix)
+	case r.name != "":
+		return base == r.name
+	case r.suffix != "":
+		return strings.HasSuffix(base, r.suffix)
 	}
-	if !p.anchored {
+	if !r.anchored {
 		path = base
 	}
-	rest, ok := strings.CutPrefix(path, p.prefix)
+	rest, ok := strings.CutPrefix(path, r.prefix)
 	if rest == "" {
-		return ok && matchesNothing(p.glob)
+		return ok && matchesEmpty(r.glob)
 	}
-	return ok && doublestar.MatchUnvalidated(p.glob, rest)
+	return ok && doublestar.MatchUnvalidated(r.glob, rest)
 }
 
-// matchesNothing reports whether glob matches the empty string, as in git: "a**/*" matches a.
-func matchesNothing(glob string) bool {
+// matchesEmpty reports whether git lets glob match the empty string: "a**/*" matches a.
+func matchesEmpty(glob string) bool {
 	for strings.HasPrefix(glob, "**/") {
 		glob = glob[len("**/"):]
 	}
@@ -173,8 +174,8 @@ type Dir struct {
 	rules *Rules
 }
 
-// Top returns the directory at path, whose rules are given in order of precedence, the
-// weakest first. All paths must be relative to the same directory.
+// Top returns the directory at path. Later rules override earlier rules. All paths for the returned Dir and its
+// subdirectories must be relative to the same directory.
 func Top(path string, rules ...*Rules) *Dir {
 	var d *Dir
 	for _, r := range rules {
@@ -183,7 +184,8 @@ func Top(path string, rules ...*Rules) *Dir {
 	return d
 }
 
-// Sub returns a directory below d, or adds an ignore file to d itself. A nil d ignores nothing.
+// Sub returns the directory at path, which is d or below d. The rules of its ignore file, which may be nil, override
+// those of d. A nil d ignores nothing.
 func (d *Dir) Sub(path string, rules *Rules) *Dir {
 	if rules == nil || len(rules.list) == 0 {
 		return d
@@ -194,18 +196,18 @@ func (d *Dir) Sub(path string, rules *Rules) *Dir {
 	return &Dir{path: path, above: d, rules: rules}
 }
 
-// Ignored reports whether to skip the entry at path, in d or deeper. It does not check the
-// directories between d and the entry.
-func (d *Dir) Ignored(path string, dir bool) bool {
-	ignored, _ := d.Decide(path, dir)
+// Ignored reports whether to skip the entry at path, which is below d. It does not check the directories between d and
+// the entry.
+func (d *Dir) Ignored(path string, isDir bool) bool {
+	ignored, _ := d.Decide(path, isDir)
 	return ignored
 }
 
 // Decide is like [Dir.Ignored] and also reports whether any rule matches.
-func (d *Dir) Decide(path string, dir bool) (ignored, decided bool) {
+func (d *Dir) Decide(path string, isDir bool) (ignored, decided bool) {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	for ; d != nil; d = d.above {
-		if ignored, decided = d.rules.match(path[len(d.path):], base, dir); decided {
+		if ignored, decided = d.rules.match(path[len(d.path):], base, isDir); decided {
 			return ignored, true
 		}
 	}

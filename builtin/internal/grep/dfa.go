@@ -6,45 +6,44 @@ import (
 	"unicode/utf8"
 )
 
-// maxStates bounds the memory of an automaton to about 4 MiB for each worker, mostly for the 128 pointers of
-// each state. A full automaton is cleared. A pattern can have exponentially many states, but each byte of text
-// adds at most one.
+// maxStates bounds the memory of an automaton to about 4 MiB, mostly for the 128 pointers of each state. A full
+// automaton is cleared. A pattern can have exponentially many states, but each byte of text adds at most one.
 const maxStates = 4000
 
-// maxOther bounds the cached transitions for non-ASCII characters, of which each state may have a million.
-const maxOther = 100_000
+// maxNonASCII bounds the cached transitions for non-ASCII characters, of which each state could have a million.
+const maxNonASCII = 100_000
 
-// A dfa decides whether lines match. It lazily builds a deterministic automaton for the program. Text is
-// processed one ASCII byte at a time; other characters are decoded and their transitions cached in a map. It is
-// not safe for concurrent use.
+// A dfa decides whether lines match, with a deterministic automaton for prog that is built lazily. Call stopAfter before
+// each search. A dfa is not safe for concurrent use.
 type dfa struct {
-	prog   *syntax.Prog
-	states map[string]*state
-	others int    // number of transitions that the states have in other
-	start  *state // at the beginning of a line
+	prog          *syntax.Prog
+	states        map[string]*state
+	nonASCIISteps int    // number of non-ASCII transitions of all states
+	start         *state // at the beginning of a line
 
-	cost    int                      // of building a state, in units of Matcher.work
-	done    int                      // cost since limit was last polled
-	limit   interface{ Err() error } // a context; may be nil
-	stopped bool                     // limit has ended, so the result of find is invalid
+	cost     int          // of building a state, in units of Matcher.work
+	unpolled int          // cost since the last call of ended
+	ended    func() error // returns an error if the search must stop
+	stopped  bool         // ended has returned an error, so the results of find and matchLine are invalid
 
-	// Temporary data of closure.
-	stack []uint32
-	seen  []uint32 // by instruction: the last generation that reached it
-	gen   uint32
-	set   []uint32
-	key   []byte
+	reached []uint32 // the result of closure
+
+	// Temporary data of closure and state.
+	stack      []uint32
+	generation uint32   // counts the calls of closure
+	seen       []uint32 // by instruction: the last generation that reached the instruction
+	key        []byte
 }
 
 // A state is a set of instructions to continue with, before empty-width assertions are evaluated, and what the
 // assertions need to know about the previous character.
 type state struct {
-	insts     []uint32
-	begin     bool // at the beginning of the line
-	afterWord bool // the previous character is a word character
-	ascii     [utf8.RuneSelf]*state
-	other     map[rune]*state
-	atEnd     *state // matched or dead: the state at the end of the line
+	insts       []uint32
+	atLineStart bool // there is no previous character
+	afterWord   bool // the previous character is a word character
+	ascii       [utf8.RuneSelf]*state
+	nonASCII    map[rune]*state
+	final       *state // matched or dead: the state if the line ends here; nil if not known yet
 }
 
 // matched and dead are the final states. They have no successors.
@@ -60,26 +59,26 @@ func newDFA(prog *syntax.Prog) *dfa {
 }
 
 func (d *dfa) clear() {
-	d.states, d.others = map[string]*state{}, 0
+	d.states, d.nonASCIISteps = map[string]*state{}, 0
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
-// begin makes find and matchLine stop soon after limit, a context, has ended. Only new transitions are counted, as
-// cached ones cost almost nothing.
-func (d *dfa) begin(limit interface{ Err() error }) {
-	d.limit, d.done, d.stopped = limit, 0, false
+// stopAfter makes find and matchLine stop soon after ended returns an error. Only new transitions are counted, since
+// cached transitions cost almost nothing.
+func (d *dfa) stopAfter(ended func() error) {
+	d.ended, d.unpolled, d.stopped = ended, 0, false
 }
 
-// mayStep reports whether limit allows another transition.
-func (d *dfa) mayStep() bool {
-	if d.done += d.cost; d.done > pollEvery && d.limit != nil {
-		d.done, d.stopped = 0, d.limit.Err() != nil
+// mustStop reports whether ended forbids another transition.
+func (d *dfa) mustStop() bool {
+	if d.unpolled += d.cost; d.unpolled > pollEvery {
+		d.unpolled, d.stopped = 0, d.ended() != nil
 	}
-	return !d.stopped
+	return d.stopped
 }
 
-// find returns an offset in the first matching line of text, at which the match is decided,
-// or -1. Text must consist of whole lines.
+// find returns the offset in text at which the first matching line is known to match, or -1. The offset is in that
+// line, or at its line end. Text must consist of whole lines.
 func (d *dfa) find(text []byte) int {
 	s := d.start
 	for i := 0; i < len(text); {
@@ -104,7 +103,7 @@ func (d *dfa) find(text []byte) int {
 		default:
 			r, size := utf8.DecodeRune(text[i:])
 			i += size
-			if next = s.other[r]; next == nil {
+			if next = s.nonASCII[r]; next == nil {
 				next = d.step(s, r)
 			}
 		}
@@ -129,7 +128,7 @@ func (d *dfa) matchLine(line []byte) bool {
 			next = s.ascii[r]
 		} else {
 			r, size = utf8.DecodeRune(line[i:])
-			next = s.other[r]
+			next = s.nonASCII[r]
 		}
 		if next == nil {
 			next = d.step(s, r)
@@ -145,56 +144,56 @@ func (d *dfa) matchLine(line []byte) bool {
 
 // step builds the successor of s for r.
 func (d *dfa) step(s *state, r rune) *state {
-	if !d.mayStep() {
-		return matched // any result ends the search
+	if d.mustStop() {
+		return matched // ends the search, whose result does not count
 	}
-	if len(d.states) > maxStates || d.others > maxOther {
+	if len(d.states) > maxStates || d.nonASCIISteps > maxNonASCII {
 		d.clear() // s stays in use until the end of its line
 	}
-	word := syntax.IsWordChar(r)
+	isWord := syntax.IsWordChar(r)
 	next := matched
-	if !d.closure(s, d.flags(s, word, false)) {
-		next = d.consume(r, word)
+	if !d.closure(s, d.assertions(s, isWord, false)) {
+		next = d.consume(r, isWord)
 	}
 	if r < utf8.RuneSelf {
 		s.ascii[r] = next
 	} else {
-		if s.other == nil {
-			s.other = map[rune]*state{}
+		if s.nonASCII == nil {
+			s.nonASCII = map[rune]*state{}
 		}
-		s.other[r] = next
-		d.others++
+		s.nonASCII[r] = next
+		d.nonASCIISteps++
 	}
 	return next
 }
 
-// consume builds the state after r from the closure in d.set.
-func (d *dfa) consume(r rune, word bool) *state {
+// consume builds the state after r from d.reached.
+func (d *dfa) consume(r rune, isWord bool) *state {
 	var insts []uint32
-	for _, pc := range d.set {
+	for _, pc := range d.reached {
 		if in := &d.prog.Inst[pc]; in.MatchRune(r) {
 			insts = append(insts, in.Out)
 		}
 	}
 	insts = append(insts, uint32(d.prog.Start)) // a match may begin anywhere
-	return d.state(insts, false, word)
+	return d.state(insts, false, isWord)
 }
 
-// end returns the state at the end of the line: matched or dead.
+// end returns the state if the line ends at s: matched or dead.
 func (d *dfa) end(s *state) *state {
-	if s.atEnd == nil {
-		s.atEnd = dead
-		if d.closure(s, d.flags(s, false, true)) {
-			s.atEnd = matched
+	if s.final == nil {
+		s.final = dead
+		if d.closure(s, d.assertions(s, false, true)) {
+			s.final = matched
 		}
 	}
-	return s.atEnd
+	return s.final
 }
 
-// flags returns the assertions that are true between s and the next character.
-func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
+// assertions returns the empty-width assertions that are true between s and the next character.
+func (d *dfa) assertions(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
 	var f syntax.EmptyOp
-	if s.begin {
+	if s.atLineStart {
 		f |= syntax.EmptyBeginLine | syntax.EmptyBeginText
 	}
 	if atEnd {
@@ -206,19 +205,19 @@ func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
 	return f | syntax.EmptyNoWordBoundary
 }
 
-// closure sets d.set to the instructions that consume a character and can be reached from s.
+// closure sets d.reached to the instructions that consume a character and can be reached from s.
 // It reports whether a match can be reached.
-func (d *dfa) closure(s *state, flags syntax.EmptyOp) bool {
-	d.gen++
-	d.set = d.set[:0]
+func (d *dfa) closure(s *state, assertions syntax.EmptyOp) (matches bool) {
+	d.generation++
+	d.reached = d.reached[:0]
 	d.stack = append(d.stack[:0], s.insts...)
 	for len(d.stack) > 0 {
 		pc := d.stack[len(d.stack)-1]
 		d.stack = d.stack[:len(d.stack)-1]
-		if d.seen[pc] == d.gen {
+		if d.seen[pc] == d.generation {
 			continue
 		}
-		d.seen[pc] = d.gen
+		d.seen[pc] = d.generation
 		switch in := &d.prog.Inst[pc]; in.Op {
 		case syntax.InstMatch:
 			return true
@@ -227,36 +226,36 @@ func (d *dfa) closure(s *state, flags syntax.EmptyOp) bool {
 		case syntax.InstCapture, syntax.InstNop:
 			d.stack = append(d.stack, in.Out)
 		case syntax.InstEmptyWidth:
-			if syntax.EmptyOp(in.Arg)&^flags == 0 {
+			if syntax.EmptyOp(in.Arg)&^assertions == 0 {
 				d.stack = append(d.stack, in.Out)
 			}
 		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-			d.set = append(d.set, pc)
+			d.reached = append(d.reached, pc)
 		}
 	}
 	return false
 }
 
-// state returns the state for a set of instructions; equal sets have the same state.
-func (d *dfa) state(insts []uint32, begin, afterWord bool) *state {
+// state returns the only state with these values.
+func (d *dfa) state(insts []uint32, atLineStart, afterWord bool) *state {
 	slices.Sort(insts)
 	insts = slices.Compact(insts)
 	d.key = d.key[:0]
 	for _, pc := range insts {
 		d.key = append(d.key, byte(pc), byte(pc>>8), byte(pc>>16), byte(pc>>24))
 	}
-	last := byte(0)
-	if begin {
-		last |= 1
+	flags := byte(0)
+	if atLineStart {
+		flags |= 1
 	}
 	if afterWord {
-		last |= 2
+		flags |= 2
 	}
-	d.key = append(d.key, last)
+	d.key = append(d.key, flags)
 	if s, ok := d.states[string(d.key)]; ok {
 		return s
 	}
-	s := &state{insts: insts, begin: begin, afterWord: afterWord}
+	s := &state{insts: insts, atLineStart: atLineStart, afterWord: afterWord}
 	d.states[string(d.key)] = s
 	return s
 }

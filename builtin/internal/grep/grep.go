@@ -33,23 +33,22 @@ type Options struct {
 // A Matcher is a compiled pattern. It is immutable and safe for concurrent use.
 type Matcher struct {
 	Options
-	literals []literal      // every match contains one of these; nil if there are none
-	exact    bool           // each literal is a match
+	literals []literal      // every match contains one of these; nil if there are none, or if they are frequent
+	exact    bool           // the pattern is a literal, the only one in literals
 	prog     *syntax.Prog   // for single lines
 	work     int            // greatest cost of a character, in units of about 2 ns
-	re       *regexp.Regexp // for Multiline, at the beginning of the text
-	reRest   *regexp.Regexp // for Multiline, in the rest of the text; see neverBegin
+	re       *regexp.Regexp // for the first match of a Multiline search
+	reRest   *regexp.Regexp // for later matches, which are searched for in the rest of the text
 }
 
-// Limits on a pattern: the number of compiled instructions, since building a state of the automaton is linear
-// in it, and the number of character ranges in its classes, each of which takes time to compile.
+// Limits on a pattern.
 const (
-	maxPattern = 2000
-	maxRanges  = 20_000
+	maxInsts  = 2000   // compiled instructions: building a state of the automaton takes time for each
+	maxRanges = 20_000 // character ranges in the classes: compiling takes time for each
 )
 
-// Compile makes a matcher. It fails for an invalid or too large pattern, and for one that
-// contains a line end without Multiline.
+// Compile makes a matcher. It fails for an invalid or too large pattern and, without Multiline, for a pattern that
+// contains a line end.
 func Compile(pattern string, o Options) (*Matcher, error) {
 	flags := syntax.Perl
 	if o.IgnoreCase {
@@ -60,56 +59,56 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 	}
 	re, err := syntax.Parse(pattern, flags)
 	if err != nil {
-		return nil, explain(pattern, err)
+		return nil, patternError(pattern, err)
 	}
-	if !o.Multiline && needsLineEnd(re) {
+	if !o.Multiline && containsLineEnd(re) {
 		return nil, fmt.Errorf("pattern %q contains a line end, but lines are searched one by one; set multiline", pattern)
 	}
 	tooLarge := fmt.Errorf("pattern %.100q is too large; split it into several searches", pattern)
-	if ranges(re) > maxRanges {
+	if countRanges(re) > maxRanges {
 		return nil, tooLarge
 	}
 	if o.Multiline {
-		beforeCR(re)
+		matchEndBeforeCRLF(re)
 	}
-	written := re // without expanded repetitions, which may take megabytes
+	original := re // Simplify expands repetitions, which may take megabytes
 	re = re.Simplify()
 	m := &Matcher{Options: o}
-	// With frequent literals nearly every line has one, and the automaton alone is faster.
+	// If a literal occurs more often than once in 100 bytes, nearly every line has one, and the automaton is faster.
 	if l := required(re); cost(l) < 0.01 {
 		m.literals = l
 	}
 	if m.prog, err = syntax.Compile(re); err != nil {
-		return nil, explain(pattern, err)
+		return nil, patternError(pattern, err)
 	}
-	if len(m.prog.Inst) > maxPattern {
+	if len(m.prog.Inst) > maxInsts {
 		return nil, tooLarge
 	}
 	m.work = work(m.prog)
 	m.exact = re.Op == syntax.OpLiteral && len(m.literals) == 1 && len(m.literals[0].text) == len(string(re.Rune))
 	if o.Multiline {
-		if m.re, err = regexp.Compile(written.String()); err != nil {
-			return nil, explain(pattern, err)
+		if m.re, err = regexp.Compile(original.String()); err != nil {
+			return nil, patternError(pattern, err)
 		}
-		neverBegin(written)
-		if m.reRest, err = regexp.Compile(written.String()); err != nil {
-			return nil, explain(pattern, err)
+		disableBeginText(original)
+		if m.reRest, err = regexp.Compile(original.String()); err != nil {
+			return nil, patternError(pattern, err)
 		}
 	}
 	return m, nil
 }
 
-// ranges counts the ranges of characters in re.
-func ranges(re *syntax.Regexp) int {
+// countRanges counts the ranges of characters in re.
+func countRanges(re *syntax.Regexp) int {
 	n := len(re.Rune) / 2
 	for _, sub := range re.Sub {
-		n += ranges(sub)
+		n += countRanges(sub)
 	}
 	return n
 }
 
-// work returns the greatest cost of a character: every instruction may process it, and an instruction for a
-// class searches its ranges.
+// work returns the greatest cost of a character: every instruction may process the character, and an instruction with
+// a class does a binary search in the ranges of the class.
 func work(prog *syntax.Prog) int {
 	n := 0
 	for i := range prog.Inst {
@@ -118,12 +117,12 @@ func work(prog *syntax.Prog) int {
 	return n
 }
 
-// beforeCR makes the assertions for line ends in re also match before CRLF. Single lines do not need that, as
-// they have no line end.
-func beforeCR(re *syntax.Regexp) {
+// matchEndBeforeCRLF makes each "$" in re also match before CRLF, for Multiline. Single lines are matched without
+// their line end.
+func matchEndBeforeCRLF(re *syntax.Regexp) {
 	for i, sub := range re.Sub {
 		if sub.Op != syntax.OpEndLine {
-			beforeCR(sub)
+			matchEndBeforeCRLF(sub)
 			continue
 		}
 		re.Sub[i] = &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{
@@ -131,18 +130,19 @@ func beforeCR(re *syntax.Regexp) {
 	}
 }
 
-// neverBegin makes the assertions in re for the beginning of the text never match. It is for the
-// rest of a text, which package regexp would treat as a whole text.
-func neverBegin(re *syntax.Regexp) {
+// disableBeginText makes each `\A` in re match nothing: package regexp would match it at the beginning of the rest of
+// a text.
+func disableBeginText(re *syntax.Regexp) {
 	if re.Op == syntax.OpBeginText {
 		re.Op = syntax.OpNoMatch
 	}
 	for _, sub := range re.Sub {
-		neverBegin(sub)
+		disableBeginText(sub)
 	}
 }
 
-func explain(pattern string, err error) error {
+// patternError says what is wrong with pattern, and how to write what the model may have meant.
+func patternError(pattern string, err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
 		hint := ""
 		switch e.Code {
@@ -156,10 +156,10 @@ func explain(pattern string, err error) error {
 	return fmt.Errorf("pattern %q: %w", pattern, err)
 }
 
-// needsLineEnd reports whether re contains a literal line end.
-func needsLineEnd(re *syntax.Regexp) bool {
+// containsLineEnd reports whether re contains a literal line end.
+func containsLineEnd(re *syntax.Regexp) bool {
 	if re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') {
 		return true
 	}
-	return slices.ContainsFunc(re.Sub, needsLineEnd)
+	return slices.ContainsFunc(re.Sub, containsLineEnd)
 }
