@@ -1,6 +1,7 @@
 package grep
 
 import (
+	"context"
 	"regexp/syntax"
 	"slices"
 	"unicode/utf8"
@@ -13,7 +14,7 @@ const maxStates = 4000
 // maxNonASCII bounds the cached transitions for non-ASCII characters, of which each state could have a million.
 const maxNonASCII = 100_000
 
-// A dfa decides whether lines match, with a deterministic automaton for prog that is built lazily. Call stopAfter before
+// A dfa decides whether lines match, with a deterministic automaton for prog that is built lazily. Call begin before
 // each search. A dfa is not safe for concurrent use.
 type dfa struct {
 	prog          *syntax.Prog
@@ -21,10 +22,10 @@ type dfa struct {
 	nonASCIISteps int    // number of non-ASCII transitions of all states
 	start         *state // at the beginning of a line
 
-	cost     int          // of building a state, in units of Matcher.work
-	unpolled int          // cost since the last call of ended
-	ended    func() error // returns an error if the search must stop
-	stopped  bool         // ended has returned an error, so the results of find and matchLine are invalid
+	cost     int             // of building a state, in units of Matcher.work
+	ctx      context.Context // of the current search; ending it stops the search
+	unpolled int             // cost since ctx was last polled
+	stopped  bool            // ctx has ended, so the results of find and matchLine are invalid
 
 	reached []uint32 // the result of closure
 
@@ -63,16 +64,13 @@ func (d *dfa) clear() {
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
-// stopAfter makes find and matchLine stop soon after ended returns an error. Only new transitions are counted, since
-// cached transitions cost almost nothing.
-func (d *dfa) stopAfter(ended func() error) {
-	d.ended, d.unpolled, d.stopped = ended, 0, false
-}
+// begin begins a search: find and matchLine stop soon after ctx has ended.
+func (d *dfa) begin(ctx context.Context) { d.ctx, d.unpolled, d.stopped = ctx, 0, false }
 
-// mustStop reports whether ended forbids another transition.
+// mustStop polls ctx from time to time. It is called for new transitions only, since cached ones cost almost nothing.
 func (d *dfa) mustStop() bool {
 	if d.unpolled += d.cost; d.unpolled > pollEvery {
-		d.unpolled, d.stopped = 0, d.ended() != nil
+		d.unpolled, d.stopped = 0, d.ctx.Err() != nil
 	}
 	return d.stopped
 }

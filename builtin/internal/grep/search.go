@@ -147,7 +147,7 @@ func (s *Searcher) back(pos, n int) int {
 // lines yields the matches in buf[pos:limit], which are whole lines. It returns false if the search has ended.
 func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 	text := s.buf[:limit]
-	s.dfa.stopAfter(ctx.Err)
+	s.dfa.begin(ctx)
 	for i := range s.finders {
 		s.finders[i].reset()
 	}
