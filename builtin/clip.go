@@ -115,10 +115,11 @@ func (c *clip) finish() (rest string, omittedChars, binaryBytes int) {
 	return c.pending + string(c.tail[start:]), max(0, c.afterHead-c.maxTail), c.binaryBytes
 }
 
+// empty reports whether nothing was written. Call finish first.
 func (c *clip) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.headChars == 0 && c.unnotedBinary == 0
+	return c.headChars+c.afterHead == 0
 }
 
 // completeLen returns the length of data without an incomplete rune or line end at its end.

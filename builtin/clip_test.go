@@ -33,5 +33,8 @@ func TestClip(t *testing.T) {
 		if got+rest != want || omitted != max(0, len(all)-head-tail) || !utf8.ValidString(got+rest) {
 			t.Fatalf("%q, %d left out; want %q of %q", got+rest, omitted, want, string(all))
 		}
+		if c.empty() != (want == "") {
+			t.Fatalf("empty is %t after %q", c.empty(), want)
+		}
 	})
 }
