@@ -87,12 +87,12 @@ func (s *grepSearch) text(w *walk, timedOut bool) string {
 		shown++
 	}
 	switch {
-	case shown == 0 && s.in.Offset > 0 && len(s.hits.files) > 0:
-		fmt.Fprintf(&b, "No more matches after the first %d.\n", s.in.Offset)
+	case shown == 0 && s.hits.offset > 0 && len(s.hits.files) > 0:
+		fmt.Fprintf(&b, "No more matches after the first %d.\n", s.hits.offset)
 	case shown == 0:
 		fmt.Fprintf(&b, "No matches found for pattern: %s\n[searched %s; files that .gitignore excludes and binary files are not searched]\n", s.in.Pattern, s.root)
 	case hasMore:
-		fmt.Fprintf(&b, "\n[there are more results: continue with offset %d]\n", s.in.Offset+shown)
+		fmt.Fprintf(&b, "\n[there are more results: continue with offset %d]\n", s.hits.offset+shown)
 	}
 	b.WriteString(strings.Join(s.notes, "") + w.notes(timedOut))
 	return strings.TrimSuffix(b.String(), "\n")

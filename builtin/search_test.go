@@ -174,6 +174,7 @@ func TestGrepPages(t *testing.T) {
 			t.Errorf("pages of %d: %d results\n%q", size, len(got), got)
 		}
 	}
+	want(t, call(ctx, tools["Grep"], args("pattern", "match", "offset", 2*maxOffset)), "success", "after the first 100000")
 }
 
 func TestGrepFiles(t *testing.T) {
