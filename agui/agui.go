@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
@@ -24,12 +23,12 @@ type Config struct {
 	// Agent is the agent of all threads. Its Save is set by New.
 	Agent agent.Config
 
-	// Engine runs the sessions, instead of this process. Agent must be zero then.
+	// Engine runs the sessions in other processes. Nil means that this process runs them. With an Engine, Agent must
+	// be zero.
 	Engine Engine
 
-	// Session returns the id of the session of a thread, for example the thread's id with the tenant's name before it;
-	// see [session.CheckID]. An error refuses the request, with the status 403. Nil means that the session's id is the
-	// thread's id, for every client.
+	// Session returns the id of a thread's session, for example "tenant-" + threadID; see [session.CheckID]. An error
+	// refuses the request, with the status 403. Nil means that the session's id is the thread's id, for every client.
 	Session func(r *http.Request, threadID string) (string, error)
 
 	// Ceiling returns what a request may use. An error refuses the request, with the status 403. Nil means
@@ -43,40 +42,41 @@ type Config struct {
 	// MaxBody is the size of the largest request in bytes; 0 means 4 MiB.
 	MaxBody int64
 
-	// MaxTools is the number of frontend tools that a request may have; 0 means 32, negative none. Together they
-	// may have 64 KiB. The model gets them for one run, in the basic group, which a ceiling may leave out; the workers
-	// of an Engine must call [Agent] for that. The run ends with their calls in pendingToolCallIds, the frontend makes
-	// them, and the next request has the results. They need no approval, since the frontend asks its user if
-	// necessary, but deny rules apply. A name that a tool of the agent has, or that begins with "mcp__", is refused.
+	// MaxTools is the maximum number of frontend tools in a request; 0 means 32, a negative number none. Their names,
+	// descriptions and parameters may have 64 KiB in total.
+	//
+	// The tools are in the basic group of the next run, unless the ceiling leaves it out. The workers of an Engine must
+	// call [Agent] to add them. When the model calls a frontend tool, the run ends with the call's id in
+	// pendingToolCallIds; the frontend runs the tool, and its next request has the result. Such a call needs no
+	// approval, but deny rules apply. A name that a tool of the agent has, or that begins with "mcp__", is refused.
 	// Runs with frontend tools use a copy of the toolkit, which lists its sources again.
 	MaxTools int
 
 	Log *slog.Logger // for errors that are not sent to the client; nil means slog.Default()
 }
 
-// An Engine runs the sessions of a store, as the one of package temporal does.
+// An Engine runs the sessions of a store, for example that of package agent/temporal.
 type Engine interface {
-	// Send sends an input to a session, as [session.Send] does, and has the session run.
+	// Send sends an input to a session, as [session.Send] does, and makes a worker run the session.
 	Send(ctx context.Context, session, input string, in agent.Input) (accepted bool, err error)
 }
 
 // A Handler serves sessions to AG-UI clients. It is safe for concurrent use.
 //
-//   - POST is AG-UI's: it sends the new messages, answers and results in a RunAgentInput to the session, and returns
-//     the events that follow until the agent has handled them.
+//   - POST is AG-UI's request: it sends the new messages, answers and results of a RunAgentInput to the session, and
+//     returns events until the agent has handled them.
 //   - GET ?threadId=… returns a snapshot of the thread and the events of its current run, if there is one. With the
-//     header Last-Event-ID, which a browser's EventSource sends by itself, it returns exactly the events after that
-//     one, on any replica. Status 204 means that there are no more.
-//   - DELETE ?threadId=… cancels the current run or the open questions. Disconnecting does not cancel a run: a GET
-//     returns its further events.
+//     header Last-Event-ID, which a browser's EventSource sends when it reconnects, any replica returns exactly the
+//     events that follow the one with this id. Status 204 means that none will follow.
+//   - DELETE ?threadId=… cancels the current run or the open questions. Status 202 means that the run has not ended
+//     yet. Disconnecting does not cancel a run: GET returns the rest of its events.
 //
 // A request that is malformed, too large or not allowed gets an HTTP error with a JSON object {"error": "…"}. A
 // request that contradicts the thread, such as a message while an approval is open, gets a stream with a RUN_ERROR.
 type Handler struct {
 	cfg    Config
 	store  store
-	engine Engine
-	loop   *loop // nil if Config.Engine runs the sessions
+	runner *runner // nil if Config.Engine runs the sessions
 }
 
 // store has the required methods of Config.Store.
@@ -106,8 +106,8 @@ func New(cfg Config) (*Handler, error) {
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, defaultMaxTools))
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	h := &Handler{cfg: cfg, store: st, engine: cfg.Engine}
-	if h.engine != nil {
+	h := &Handler{cfg: cfg, store: st}
+	if cfg.Engine != nil {
 		return h, nil
 	}
 	cfg.Agent.Save = session.Save
@@ -115,17 +115,18 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agui: Config.Agent: %w", err)
 	}
-	h.loop = newLoop(st, cfg.Agent, a, cfg.Log)
+	h.runner = newRunner(st, cfg.Agent, a, cfg.Log)
 	return h, nil
 }
 
-// Shutdown accepts no more inputs, and waits for the runs of this process. When ctx ends it interrupts them, and
-// waits until they are saved. Call it before http.Server.Shutdown, so that clients receive the end of their runs.
+// Shutdown makes the handler refuse new inputs, and waits for the runs of this process. When ctx ends, Shutdown
+// interrupts the runs, and waits until they are saved. Call it before http.Server.Shutdown, so that clients receive
+// the end of their runs.
 func (h *Handler) Shutdown(ctx context.Context) error {
-	if h.loop == nil {
+	if h.runner == nil {
 		return nil
 	}
-	return h.loop.shutdown(ctx)
+	return h.runner.shutdown(ctx)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -142,20 +143,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		err = refuse(http.StatusMethodNotAllowed, "method %s is not allowed; POST a RunAgentInput, GET or DELETE ?threadId=…", r.Method)
 	}
-	if err == nil || r.Context().Err() != nil {
+	if err == nil || r.Context().Err() != nil { // the client has disconnected
 		return
 	}
-	bad, ok := errors.AsType[*refusal](err)
+	refused, ok := errors.AsType[*refusal](err)
 	if !ok {
 		h.cfg.Log.ErrorContext(r.Context(), "agui: request failed", "method", r.Method, "error", err)
-		bad = &refusal{http.StatusInternalServerError, "the request failed; the server's log has the reason"}
+		refused = &refusal{http.StatusInternalServerError, "the request failed; the server's log has the reason"}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(bad.status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": bad.text}) // fails if the client has disconnected
+	w.WriteHeader(refused.status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": refused.text}) // fails if the client has disconnected
 }
 
-// A refusal is the error for a request that is answered with an HTTP error.
+// A refusal is the error for a request that gets an HTTP error.
 type refusal struct {
 	status int
 	text   string
@@ -167,7 +168,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// A mismatch is the error for a request that contradicts the thread. It is answered with a stream that has a RUN_ERROR.
+// A mismatch is the error for a request that contradicts the thread. The answer is a stream with a RUN_ERROR.
 type mismatch struct{ code, text string }
 
 func (m *mismatch) Error() string { return m.text }
@@ -194,10 +195,3 @@ func (h *Handler) sessionID(r *http.Request, thread string) (string, error) {
 	}
 	return id, nil
 }
-
-const (
-	idleCheck    = time.Second      // interval of [stream.check] while there are no events
-	idleReads    = 5                // of so many checks one wakes the session, and one reads the store
-	keepAlive    = 15 * time.Second // interval of comments, so that proxies do not close the stream
-	writeTimeout = 30 * time.Second // of a write to a client
-)

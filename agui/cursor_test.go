@@ -27,7 +27,7 @@ func FuzzInput(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(in.Context) > maxContext {
+		if len(in.Context) > maxContextItems {
 			t.Errorf("%d items of context", len(in.Context))
 		}
 		for i := range in.Messages {

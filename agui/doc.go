@@ -18,21 +18,21 @@
 // AG-UI clients send the whole conversation each time. The session is authoritative: its messages are compared with
 // those of the request by id, and only new messages of the user are used. A history that differs from the
 // session's, for example because another tab has sent a message meanwhile, is an error; GET the thread to load it.
-// System and developer messages are refused, and the request's state and forwardedProps are not used. Its context
-// is added to the new message as a [message.Hint], which is as trusted as the user.
+// System and developer messages are refused, and the request's state and forwardedProps are not used. The request's
+// context is added to each new message as a [message.Hint], which the model trusts as much as the user's text.
 //
 // # Events
 //
-// Text and reasoning are streamed if the model runs in this process, or if the engine's workers publish them and
-// the store is a [session.Notifier], as package temporal and package postgres do. Otherwise, or if a piece is
-// missing, a message is sent when it is complete. So are the arguments of a tool call, since they may be repaired,
-// and the text of a result; its images are not sent. When a failed model call is repeated, its reasoning is closed,
-// and its message id is sent in a CUSTOM event "kitbag.discard". Sub-agents become AG-UI's subagents, and each model
-// call a step.
+// Text and reasoning are streamed if the model runs in this process, or if the engine's workers publish them (package
+// temporal) through a store that is a [session.Notifier] (package postgres). Otherwise, or if a piece is missing, a
+// message is sent when it is complete. The arguments of a tool call, which may be repaired, and the text of its result
+// are not streamed either; images in a result are not sent. Before a failed model call is repeated, its open text or
+// reasoning is ended, and a CUSTOM event "kitbag.discard" has its message id. An AG-UI step is one model call.
 //
 // An open approval ends the run with an interrupt, whose metadata has the question ([event.Approval]) under "kitbag".
-// Its answer is {"approved": true}, optionally with "editedArgs", and "remember" to accept the suggested rules; or
-// {"approved": false}, optionally with a "reason" for the model. A cancelled interrupt is a refusal.
+// The payload that answers the interrupt is {"approved": true}, optionally with "editedArgs", and "remember" to accept
+// the suggested rules; or {"approved": false}, optionally with a "reason" for the model. Cancelling the interrupt
+// denies the call.
 //
 // # Trust
 //
@@ -42,8 +42,8 @@
 // CORS preflight; a middleware may permit other origins.
 //
 // [Config.Ceiling] limits what a request may use. The session keeps the ceiling and the frontend tools of the last
-// request, for the process that continues its run. While a run is in progress, a request that changes one of them is
-// refused, and so is any such request if the agent has an [agent.Config.Key], since the State is then sealed. Two
-// simultaneous requests to two replicas could both be accepted, and run with the ceiling of either: give each thread
-// a single owner.
+// request, for another process that continues the run. While a run is in progress, a request with another ceiling or
+// other tools is refused. If the agent has an [agent.Config.Key], the session's State is sealed, so a run fails if its
+// ceiling or tools differ from those of the session's first run. If two replicas get requests with different ceilings
+// at the same time, both may run with either ceiling: let [Config.Session] give each thread to one user only.
 package agui

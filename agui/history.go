@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,24 +20,24 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A newInput is an input to send to the session.
+// A newInput is an input that the session does not have yet.
 type newInput struct {
 	id    string
 	input agent.Input
 }
 
-// A planner determines which inputs of a request are new to its thread.
+// A planner determines the inputs to send to a session for a request.
 type planner struct {
-	ctx   context.Context
-	store store
-	id    string // of the session
-	state *agent.State
-	in    *runInput
+	ctx     context.Context
+	store   store
+	session string // id
+	state   *agent.State
+	request *runInput
 
-	inputs []newInput
+	inputs []newInput // the result
 }
 
-// plan returns the inputs that are new to the session, answers first.
+// plan returns the inputs that the session does not have yet: the answers, then the messages.
 func (p *planner) plan() ([]newInput, error) {
 	messages, err := p.newMessages()
 	if err != nil {
@@ -53,28 +54,29 @@ func (p *planner) plan() ([]newInput, error) {
 	return p.inputs, nil
 }
 
-// newMessages compares the request's messages with the session's, and returns the new ones of the user.
+// newMessages compares the request's messages with the session's, and returns the user's messages that are new.
+// Messages of other roles that the session does not have are ignored: a compaction may have removed them.
 func (p *planner) newMessages() ([]*wireMessage, error) {
 	known := map[string]wireMessage{}
-	var users []string // in order
+	newest := "" // id of the session's last message of the user
 	for _, m := range messagesOf(p.state.Messages) {
 		known[m.ID] = m
 		if m.Role == "user" {
-			users = append(users, m.ID)
+			newest = m.ID
 		}
 	}
 	var fresh []*wireMessage
-	last := "" // the id of the last message of the user that the request and the session have
-	for i := range p.in.Messages {
-		m := &p.in.Messages[i]
+	shared := "" // id of the user's last message that both the request and the session have
+	for i := range p.request.Messages {
+		m := &p.request.Messages[i]
 		stored, ok := known[m.ID]
 		switch {
 		case ok && !sameMessage(stored, m) && !p.equalsInput(m):
-			return nil, differs("message %q is not the one that the thread has under this id", m.ID)
+			return nil, historyDiffers("message %q is not the one that the thread has under this id", m.ID)
 		case ok && m.Role == "user" && len(fresh) > 0:
-			return nil, differs("message %q is before message %q, which the thread has already", fresh[0].ID, m.ID)
+			return nil, historyDiffers("message %q is before message %q, which the thread has already", fresh[0].ID, m.ID)
 		case ok && m.Role == "user":
-			last = m.ID
+			shared = m.ID
 		case !ok && m.Role == "user":
 			isInput, err := p.isInput(m)
 			if err != nil {
@@ -85,24 +87,26 @@ func (p *planner) newMessages() ([]*wireMessage, error) {
 			}
 		}
 	}
-	if len(fresh) > maxNew {
-		return nil, differs("%d messages are new; at most %d may be sent at once", len(fresh), maxNew)
+	if len(fresh) > maxNewMessages {
+		return nil, historyDiffers("%d messages are new; at most %d may be sent at once", len(fresh), maxNewMessages)
 	}
-	if n := len(users); last != "" && users[n-1] != last && len(fresh) > 0 {
-		return nil, differs("the thread has messages after %q, which is the last one of the request", last)
+	if shared != "" && shared != newest && len(fresh) > 0 {
+		return nil, historyDiffers("the thread has messages after %q, which is the last one of the request", shared)
 	}
 	return fresh, nil
 }
 
-func differs(format string, args ...any) error {
+func historyDiffers(format string, args ...any) error {
 	return mismatched("history_differs", format+"; GET the thread to load its messages", args...)
 }
 
-// sameMessage reports whether a message of the client equals the session's. Of results it only compares the ids of their
-// calls, since the session may have shortened the texts.
+// sameMessage reports whether a message of the client equals the session's message.
 func sameMessage(stored wireMessage, m *wireMessage) bool {
-	if stored.Role != m.Role || stored.Role == "tool" {
-		return stored.Role == m.Role && stored.ToolCallID == m.ToolCallID
+	if stored.Role != m.Role {
+		return false
+	}
+	if m.Role == "tool" { // the session may have shortened the result's text
+		return stored.ToolCallID == m.ToolCallID
 	}
 	if text, ok := m.text(); ok {
 		var storedText string
@@ -120,13 +124,13 @@ func sameJSON(a, b string) bool {
 	return a == b || json.Compact(&x, []byte(a)) == nil && json.Compact(&y, []byte(b)) == nil && x.String() == y.String()
 }
 
-// isInput reports whether the session has an input with the message's id, which waits or was removed by a compaction.
-// It fails if that input is not the same message.
+// isInput reports whether the session has received an input with the message's id. The State does not have such a
+// message if it still waits, or if a compaction has removed it. isInput fails if the input differs from the message.
 func (p *planner) isInput(m *wireMessage) (bool, error) {
-	if err := session.CheckID(m.ID); err != nil || strings.HasPrefix(m.ID, answerPrefix) {
-		return false, refuse(400, "message id %q: use 1 to 128 letters, digits, '.', '_' and '-', and do not begin with %q", m.ID, answerPrefix)
+	if err := session.CheckID(m.ID); err != nil || isAnswerID(m.ID) {
+		return false, refuse(http.StatusBadRequest, "message id %q: use 1 to 128 letters, digits, '.', '_' and '-', and do not begin with %q", m.ID, answerPrefix)
 	}
-	e, err := p.store.Input(p.ctx, p.id, m.ID)
+	entry, err := p.store.Input(p.ctx, p.session, m.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -134,20 +138,20 @@ func (p *planner) isInput(m *wireMessage) (bool, error) {
 		return false, err
 	}
 	var sent storedInput
-	if json.Unmarshal(e.Data, &sent) != nil || sent.Message == nil {
-		return false, differs("the id %q belongs to an input that is not a message", m.ID)
+	if json.Unmarshal(entry.Data, &sent) != nil || sent.Message == nil {
+		return false, historyDiffers("the id %q belongs to an input that is not a message", m.ID)
 	}
 	if text, ok := m.text(); ok && text != sent.Message.Text() {
-		return false, differs("message %q is not the one that the thread has under this id", m.ID)
+		return false, historyDiffers("message %q is not the one that the thread has under this id", m.ID)
 	}
 	return true, nil
 }
 
-// equalsInput reports whether a message of the user equals the input with its id. The session's message may differ
-// from both, since its text may have been redacted.
+// equalsInput reports whether a message of the user equals the input with its id. The message in the State may differ
+// from the input, since its text may have been redacted.
 func (p *planner) equalsInput(m *wireMessage) bool {
-	ok, err := p.isInput(m)
-	return m.Role == "user" && ok && err == nil
+	isInput, err := p.isInput(m)
+	return m.Role == "user" && isInput && err == nil
 }
 
 // storedInput is an input as [session.Send] stores it.
@@ -157,19 +161,19 @@ type storedInput struct {
 	Result  *event.Result    `json:"result,omitempty"`
 }
 
-// isAnswerOf reports whether an entry is the answer in.
-func isAnswerOf(e session.Entry, in agent.Input) bool {
-	var sent, want storedInput
-	switch in := in.(type) {
+// isAnswer reports whether a stored input is the given answer.
+func isAnswer(stored session.Entry, answer agent.Input) bool {
+	var got, want storedInput
+	switch answer := answer.(type) {
 	case event.Confirm:
-		want.Confirm = &in
+		want.Confirm = &answer
 	case event.Result:
-		want.Result = &in
+		want.Result = &answer
 	}
-	if json.Unmarshal(e.Data, &sent) != nil {
+	if json.Unmarshal(stored.Data, &got) != nil {
 		return false
 	}
-	a, errA := json.Marshal(sent)
+	a, errA := json.Marshal(got)
 	b, errB := json.Marshal(want)
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
@@ -177,39 +181,37 @@ func isAnswerOf(e session.Entry, in agent.Input) bool {
 // addMessage adds a message with the request's context to the inputs.
 func (p *planner) addMessage(m *wireMessage) error {
 	blocks, err := m.blocks()
-	if err == nil && len(blocks) == 1 && blocks.Text() == "" {
-		if _, empty := blocks[0].(*message.Text); empty {
-			err = errors.New("it is empty; send a text or a file")
-		}
+	if text, isText := m.text(); err == nil && isText && text == "" {
+		err = errors.New("it is empty; send a text or a file")
 	}
 	if err != nil {
-		return refuse(400, "message %q: %v", m.ID, err)
+		return refuse(http.StatusBadRequest, "message %q: %v", m.ID, err)
 	}
-	for _, c := range p.in.Context {
+	for _, c := range p.request.Context {
 		blocks = append(blocks, &message.Hint{Source: "frontend", Text: c.Description + ": " + c.Value})
 	}
 	p.inputs = append(p.inputs, newInput{m.ID, agent.Say("", blocks...)})
 	return nil
 }
 
-// addAnswers adds the answers to the open questions to the inputs. If the request has any answer or a new message,
-// every question needs an answer.
+// addAnswers adds the answers to the open questions to the inputs. If the request has any answer or new message, it
+// must answer every approval.
 func (p *planner) addAnswers(hasMessages bool) error {
-	resume := map[string]resumeEntry{}
-	for _, e := range p.in.Resume {
-		resume[e.InterruptID] = e
+	unused := map[string]resumeEntry{} // by interrupt id
+	for _, e := range p.request.Resume {
+		unused[e.InterruptID] = e
 	}
 	unanswered := 0
 	for _, ev := range p.state.Pending() {
 		switch ev := ev.(type) {
 		case *event.Approval:
 			id := interruptID(ev.Call, ev.Question)
-			e, ok := resume[id]
-			if !ok {
+			e, answered := unused[id]
+			if !answered {
 				unanswered++
 				continue
 			}
-			delete(resume, id)
+			delete(unused, id)
 			if err := p.addConfirm(ev, e); err != nil {
 				return err
 			}
@@ -219,37 +221,34 @@ func (p *planner) addAnswers(hasMessages bool) error {
 			}
 		}
 	}
-	if unanswered > 0 && (hasMessages || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
+	if unanswered > 0 && (hasMessages || len(p.inputs) > 0 || len(p.request.Resume) > 0) {
 		return mismatched("interrupts_open", "%d interrupt(s) of the thread are not answered; the request's resume must answer each", unanswered)
 	}
-	for _, e := range p.in.Resume {
-		if _, unknown := resume[e.InterruptID]; !unknown {
-			continue
-		}
-		if err := p.checkRepeated(e); err != nil {
-			return err
+	for _, e := range p.request.Resume {
+		if _, isUnused := unused[e.InterruptID]; isUnused {
+			if err := p.checkRepeated(e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // addConfirm adds the answer to an approval to the inputs.
-func (p *planner) addConfirm(q *event.Approval, e resumeEntry) error {
-	a, err := e.decision()
+func (p *planner) addConfirm(approval *event.Approval, e resumeEntry) error {
+	d, err := e.decision()
 	if err != nil {
 		return err
 	}
-	answer := q.Deny(a.Reason)
-	switch {
-	case a.approved() && a.Remember:
-		answer = q.Allow(q.Suggest...)
-	case a.approved():
-		answer = q.Allow()
+	answer := approval.Deny(d.Reason)
+	if d.approved() {
+		answer = approval.Allow()
+		if d.Remember {
+			answer = approval.Allow(approval.Suggest...)
+		}
+		answer.Input = d.EditedArgs
 	}
-	if answer.Allow {
-		answer.Input = a.EditedArgs
-	}
-	return p.addAnswer(q.Call, q.Question, answer)
+	return p.addAnswer(approval.Call, approval.Question, answer)
 }
 
 // A decision is the payload that answers an approval.
@@ -262,7 +261,7 @@ type decision struct {
 
 func (d decision) approved() bool { return d.Approved != nil && *d.Approved }
 
-// decision returns the decision of an entry; a cancelled one is a refusal.
+// decision returns the decision of an entry; if the entry is cancelled, the call is not approved.
 func (e resumeEntry) decision() (decision, error) {
 	if e.Status == "cancelled" {
 		return decision{Reason: "The user cancelled the question."}, nil
@@ -270,7 +269,7 @@ func (e resumeEntry) decision() (decision, error) {
 	var d decision
 	dec := json.NewDecoder(bytes.NewReader(e.Payload))
 	dec.DisallowUnknownFields()
-	// strictjson refuses both "approved" and "Approved", of which the decoder would use the last.
+	// The decoder would accept "Approved" for "approved"; strictjson does not.
 	if strictjson.Unmarshal(e.Payload, new(decision)) != nil || dec.Decode(&d) != nil || d.Approved == nil {
 		return d, mismatched("payload_invalid", "the payload for interrupt %q does not match its responseSchema: it needs approved, a boolean", e.InterruptID)
 	}
@@ -280,62 +279,66 @@ func (e resumeEntry) decision() (decision, error) {
 	return d, nil
 }
 
-// addResult adds the result of a frontend tool to the inputs: a tool message of the request, or a failure if the
-// request has only new messages.
-func (p *planner) addResult(q *event.External, hasMessages bool) error {
-	for i := range p.in.Messages {
-		m := &p.in.Messages[i]
-		if m.Role != "tool" || m.ToolCallID != q.Call {
+// addResult adds the result of a call of a frontend tool to the inputs. The result is a tool message of the request, or
+// a failure if the request has no such message but new messages of the user.
+func (p *planner) addResult(call *event.External, hasMessages bool) error {
+	for i := range p.request.Messages {
+		m := &p.request.Messages[i]
+		if m.Role != "tool" || m.ToolCallID != call.Call {
 			continue
 		}
 		blocks, err := m.blocks()
 		if err != nil {
-			return refuse(400, "message %q: %v", m.ID, err)
+			return refuse(http.StatusBadRequest, "message %q: %v", m.ID, err)
 		}
 		if m.Error != "" {
 			blocks = append(blocks, &message.Text{Text: m.Error})
 		}
-		return p.addAnswer(q.Call, 0, event.Result{Call: q.Call, Blocks: blocks, Failed: m.Error != ""})
+		return p.addAnswer(call.Call, 0, event.Result{Call: call.Call, Blocks: blocks, Failed: m.Error != ""})
 	}
 	if !hasMessages {
 		return nil
 	}
 	text := "The frontend returned no result; the user has sent a message instead."
-	return p.addAnswer(q.Call, 0, event.Result{Call: q.Call, Blocks: message.Blocks{&message.Text{Text: text}}, Failed: true})
+	return p.addAnswer(call.Call, 0, event.Result{Call: call.Call, Blocks: message.Blocks{&message.Text{Text: text}}, Failed: true})
 }
 
+// answerPrefix begins the ids of the inputs that are answers; no message's id may begin with it.
 const answerPrefix = "answer."
 
+func isAnswerID(input string) bool { return strings.HasPrefix(input, answerPrefix) }
+
 func interruptID(call string, question int64) string {
-	return call + "#" + strconv.FormatInt(question, 10)
+	return call + "#" + itoa(question)
 }
 
-// answerID returns the id of the nth answer to a question. There is another answer only if the last one was refused.
+// answerID returns the id of the input that is the nth answer to an interrupt. It has a hash, since the interrupt's id
+// may have characters that an input's id must not have.
 func answerID(interrupt string, n int) string {
 	sum := sha256.Sum256([]byte(interrupt))
 	return answerPrefix + hex.EncodeToString(sum[:16]) + "." + strconv.Itoa(n)
 }
 
-// maxAnswers is how many answers to a question may be sent, each after the one before was refused.
+// maxAnswers is the maximum number of answers to a question. Another answer is sent only after the last was refused.
 const maxAnswers = 20
 
 // addAnswer adds an answer to the inputs, unless it was sent before. It fails if a different answer was sent before.
-func (p *planner) addAnswer(call string, question int64, in agent.Input) error {
+func (p *planner) addAnswer(call string, question int64, answer agent.Input) error {
 	interrupt := interruptID(call, question)
 	for n := range maxAnswers {
 		id := answerID(interrupt, n)
-		e, err := p.store.Input(p.ctx, p.id, id)
+		stored, err := p.store.Input(p.ctx, p.session, id)
 		if errors.Is(err, fs.ErrNotExist) {
-			p.inputs = append(p.inputs, newInput{id, in})
+			p.inputs = append(p.inputs, newInput{id, answer})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if e.Refused != "" {
+		if stored.Refused != "" {
 			continue
 		}
-		if !isAnswerOf(e, in) {
+		if !isAnswer(stored, answer) {
 			return mismatched("already_answered", "call %q was answered by another request", call)
 		}
 		return nil
@@ -343,20 +346,20 @@ func (p *planner) addAnswer(call string, question int64, in agent.Input) error {
 	return mismatched("already_answered", "%d answers to call %q were refused; cancel the run", maxAnswers, call)
 }
 
-// checkRepeated returns an error unless an entry repeats the answer to a question that is no longer open.
+// checkRepeated returns an error unless an entry repeats the last answer to a question that is no longer open.
 func (p *planner) checkRepeated(e resumeEntry) error {
 	d, err := e.decision()
 	if err != nil {
 		return err
 	}
 	for n := maxAnswers - 1; n >= 0; n-- {
-		given, err := p.store.Input(p.ctx, p.id, answerID(e.InterruptID, n))
+		stored, err := p.store.Input(p.ctx, p.session, answerID(e.InterruptID, n))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		var sent storedInput
 		if err == nil {
-			err = json.Unmarshal(given.Data, &sent)
+			err = json.Unmarshal(stored.Data, &sent)
 		}
 		switch {
 		case err != nil:

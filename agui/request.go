@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A runInput is AG-UI's RunAgentInput. The members that are not used are checked for their type only.
+// A runInput is AG-UI's RunAgentInput. Members that the handler does not use are only checked for their type.
 type runInput struct {
 	ThreadID        string          `json:"threadId"`
 	RunID           string          `json:"runId"`
@@ -43,15 +43,16 @@ type resumeEntry struct {
 
 // Limits of what a request adds to a thread, in addition to Config.MaxBody.
 const (
-	maxNew          = 16       // messages
-	maxContext      = 32       // items
+	maxNewMessages  = 16
+	maxContextItems = 32
 	maxContextBytes = 32 << 10 // of all items
 )
 
 // readInput reads and checks the body of a POST.
 func (h *Handler) readInput(w http.ResponseWriter, r *http.Request) (*runInput, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, refuse(http.StatusUnsupportedMediaType, "the media type %q is not application/json", r.Header.Get("Content-Type"))
+	contentType := r.Header.Get("Content-Type")
+	if mediaType, _, err := mime.ParseMediaType(contentType); err != nil || mediaType != "application/json" {
+		return nil, refuse(http.StatusUnsupportedMediaType, "the media type %q is not application/json", contentType)
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -69,7 +70,7 @@ func (h *Handler) readInput(w http.ResponseWriter, r *http.Request) (*runInput, 
 
 // decodeInput decodes a RunAgentInput, and checks what does not depend on the thread.
 func decodeInput(data []byte) (*runInput, error) {
-	if err := strictjson.Members(data); err != nil {
+	if err := strictjson.Members(data); err != nil { // a member occurs twice
 		return nil, err
 	}
 	var in runInput
@@ -83,8 +84,8 @@ func decodeInput(data []byte) (*runInput, error) {
 	for _, c := range in.Context {
 		size += len(c.Description) + len(c.Value)
 	}
-	if len(in.Context) > maxContext || size > maxContextBytes {
-		return nil, fmt.Errorf("context has %d items with %d bytes; at most %d with %d are allowed", len(in.Context), size, maxContext, maxContextBytes)
+	if len(in.Context) > maxContextItems || size > maxContextBytes {
+		return nil, fmt.Errorf("context has %d items with %d bytes; at most %d with %d are allowed", len(in.Context), size, maxContextItems, maxContextBytes)
 	}
 	if err := checkMessages(in.Messages); err != nil {
 		return nil, err
@@ -130,10 +131,10 @@ func checkResume(list []resumeEntry) error {
 	return nil
 }
 
-// mediaPrefix has the prefixes of the media types of parts, by the type of the part.
+// mediaPrefix maps the type of a part to the prefix that the part's media type must have.
 var mediaPrefix = map[string]string{"image": "image/", "audio": "audio/", "video": "video/", "document": ""}
 
-// blocks returns the content of a user's or tool's message.
+// blocks returns the content of a message of the user or of a tool.
 func (m *wireMessage) blocks() (message.Blocks, error) {
 	if bytes.HasPrefix(m.Content, []byte(`"`)) {
 		var text string
@@ -156,21 +157,22 @@ func (m *wireMessage) blocks() (message.Blocks, error) {
 		switch {
 		case !ok || p.Source == nil:
 			return nil, fmt.Errorf("part %d has the type %q; it must be text, or an image, audio, video or document with a source", i, p.Type)
-		case p.Source.Type != "data":
+		case p.Source.Type != "data": // a URL, which the server must not fetch for a client
 			return nil, fmt.Errorf("part %d has a source of type %q; send the data itself", i, p.Source.Type)
 		}
-		data, err := base64.StdEncoding.DecodeString(p.Source.Value)
-		kind, _, badType := mime.ParseMediaType(p.Source.MimeType)
-		if err != nil || badType != nil || !strings.HasPrefix(kind, prefix) {
+		data, dataErr := base64.StdEncoding.DecodeString(p.Source.Value)
+		mediaType, _, typeErr := mime.ParseMediaType(p.Source.MimeType)
+		if dataErr != nil || typeErr != nil || !strings.HasPrefix(mediaType, prefix) {
 			return nil, fmt.Errorf("part %d must have base64 data and the media type of %s", i, p.Type)
 		}
-		list = append(list, &message.Data{MediaType: kind, Bytes: data})
+		list = append(list, &message.Data{MediaType: mediaType, Bytes: data})
 	}
 	return list, nil
 }
 
-// text returns the text of a message's content; ok is false if the content has anything else.
-func (m *wireMessage) text() (text string, ok bool) {
+// text returns the content of a message if it is a text; isText is true also without content, which a message with
+// tool calls may lack.
+func (m *wireMessage) text() (text string, isText bool) {
 	if len(m.Content) == 0 || bytes.Equal(m.Content, []byte("null")) {
 		return "", true
 	}
@@ -178,9 +180,6 @@ func (m *wireMessage) text() (text string, ok bool) {
 	if err != nil || len(list) != 1 {
 		return "", false
 	}
-	t, ok := list[0].(*message.Text)
-	if !ok {
-		return "", false
-	}
-	return t.Text, true
+	_, isText = list[0].(*message.Text)
+	return list.Text(), isText
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -18,9 +17,8 @@ import (
 // busy reports whether a run is in progress or was interrupted by a crash.
 func busy(s session.Status) bool { return s == session.StatusWorking || s == session.StatusAbandoned }
 
-func isAnswer(id string) bool { return strings.HasPrefix(id, answerPrefix) }
-
-// post sends the new inputs of a request to the session and streams what follows.
+// post sends the new inputs of a request to the session, and streams events until the run that handles them has ended.
+// A request without new inputs gets what GET returns.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	in, err := h.readInput(w, r)
 	if err != nil {
@@ -38,8 +36,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	live, stopListening := h.listen(r.Context(), id) // before the inputs are sent, so that no delta is missed
 	defer stopListening()
 	st, info, inputs, err := h.accept(r.Context(), id, in, g)
-	if bad, ok := errors.AsType[*mismatch](err); ok {
-		s.out.send(&wireEvent{Type: "RUN_ERROR", Message: bad.text, Code: bad.code}, time.Now(), cursor{})
+	if m, ok := errors.AsType[*mismatch](err); ok {
+		s.out.send(&wireEvent{Type: "RUN_ERROR", Message: m.text, Code: m.code}, time.Now(), cursor{})
 		return s.out.flush()
 	}
 	if err != nil {
@@ -48,33 +46,39 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	if len(inputs) == 0 {
 		return s.join(r.Context(), live, st, info)
 	}
-	if s.pos.last, err = h.lastInput(r.Context(), id, inputs[len(inputs)-1].id); err != nil {
+	s.pos.lastInput = inputs[len(inputs)-1].id
+	waiting, err := h.store.Inputs(r.Context(), id)
+	if err != nil {
 		return err
+	}
+	if len(waiting) > 0 { // the stream also has the run of a later input that another request has sent
+		s.pos.lastInput = waiting[len(waiting)-1].ID
 	}
 	if err := s.begin(st, info, false); err != nil {
 		return err
 	}
-	return s.run(r.Context(), live)
+	return s.follow(r.Context(), live)
 }
 
-// A request with another grant is tried again while a run has ended and its session is not closed yet.
+// A request with another grant fails while the session of a run that has just ended is still open. It is retried for two
+// seconds.
 const (
 	grantRetry = 20 * time.Millisecond
 	grantTries = 100
 )
 
-// accept sends the new inputs of a request to the session, and returns the State before them.
+// accept sends the new inputs of a request to the session. It returns them, and the State before them.
 func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) (st *agent.State, info session.Info, inputs []newInput, err error) {
 	for range grantTries {
 		if st, info, err = h.current(ctx, id); err != nil {
 			return nil, info, nil, err
 		}
-		inputs, err = (&planner{ctx: ctx, store: h.store, id: id, state: st, in: in}).plan()
+		inputs, err = (&planner{ctx: ctx, store: h.store, session: id, state: st, request: in}).plan()
 		if err != nil || len(inputs) == 0 {
 			return st, info, nil, err
 		}
 		err = h.send(ctx, id, inputs, g, st, info.Status)
-		if err != errGrant || busy(info.Status) {
+		if err != errOtherGrant || busy(info.Status) {
 			break
 		}
 		select {
@@ -86,17 +90,7 @@ func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) 
 	return st, info, inputs, err
 }
 
-// lastInput returns the id of the last waiting input, with whose run the stream ends. If no input waits any more,
-// it returns sent.
-func (h *Handler) lastInput(ctx context.Context, id, sent string) (string, error) {
-	entries, err := h.store.Inputs(ctx, id)
-	if err != nil || len(entries) == 0 {
-		return sent, err
-	}
-	return entries[len(entries)-1].ID, nil
-}
-
-// current returns a session's State, or a new State if the store does not have the session.
+// current returns a session's State, or the zero State if the store does not have the session.
 func (h *Handler) current(ctx context.Context, id string) (*agent.State, session.Info, error) {
 	st, info, err := session.Read(ctx, h.store, id, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +99,7 @@ func (h *Handler) current(ctx context.Context, id string) (*agent.State, session
 	return st, info, err
 }
 
-// grant returns what a request may use.
+// grant returns the grant of a request. A tool that the agent cannot use is an error.
 func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 	var g grant
 	var err error
@@ -118,8 +112,8 @@ func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 	if len(in.Tools) == 0 {
 		return g, nil
 	}
-	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil && h.loop != nil {
-		_, err = withFrontend(r.Context(), h.loop.cfg, g.tools)
+	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil && h.runner != nil {
+		_, err = agentWithTools(r.Context(), h.runner.cfg, g.tools)
 	}
 	if err != nil {
 		return g, refuse(http.StatusBadRequest, "tools: %v", err)
@@ -127,24 +121,24 @@ func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 	return g, nil
 }
 
-// listen returns a listener for a session, or nil if the events come from an engine's worker and the store is not a
-// Notifier.
-func (h *Handler) listen(ctx context.Context, id string) (*listener, func()) {
-	if h.loop != nil {
-		return h.loop.listen(id)
+// listen returns a listener of a session, and the function that ends it. If an engine runs the sessions and the store
+// is not a Notifier, the listener gets nothing.
+func (h *Handler) listen(ctx context.Context, id string) (_ *listener, stop func()) {
+	if h.runner != nil {
+		return h.runner.listen(id)
 	}
 	n, ok := h.store.(session.Notifier)
 	if !ok {
-		return nil, func() {}
+		return &listener{}, func() {}
 	}
-	ctx, end := context.WithCancel(ctx)
+	ctx, stop = context.WithCancel(ctx)
 	live := &listener{events: make(chan event.Event, listenerSize)}
 	published := n.Live(ctx, id)
 	go func() {
 		for {
 			select {
 			case raw := <-published:
-				if ev, err := event.Decode(raw.Data); err == nil { // skip events of another version
+				if ev, err := event.Decode(raw.Data); err == nil { // an event that this version does not know is skipped
 					live.offer(ev)
 				}
 			case <-ctx.Done():
@@ -152,22 +146,20 @@ func (h *Handler) listen(ctx context.Context, id string) (*listener, func()) {
 			}
 		}
 	}()
-	return live, end
+	return live, stop
 }
 
-// send sends inputs to a session and has it run.
+// send sends inputs to a session with a grant, and makes it run. st and status are those with which the request was
+// compared.
 func (h *Handler) send(ctx context.Context, id string, inputs []newInput, g grant, st *agent.State, status session.Status) error {
 	var err error
-	if h.loop != nil {
-		if err = h.loop.send(ctx, id, inputs, g, st, status); err == errGrant && busy(status) {
-			h.loop.wake(id, false) // the process of the run in progress may have died
+	if h.runner != nil {
+		err = h.runner.send(ctx, id, inputs, g, st, status)
+		if err == errOtherGrant && busy(status) {
+			h.runner.wake(id, false) // the process of the run in progress may have died
 		}
-	} else if err = h.setGrant(ctx, id, g, st, status); err == nil {
-		for _, in := range inputs {
-			if _, err = h.engine.Send(ctx, id, in.id, in.input); err != nil {
-				break
-			}
-		}
+	} else {
+		err = h.sendToEngine(ctx, id, inputs, g, st, status)
 	}
 	if errors.Is(err, session.ErrFull) {
 		return refuse(http.StatusServiceUnavailable, "too many messages of the thread are waiting; try again later")
@@ -175,48 +167,60 @@ func (h *Handler) send(ctx context.Context, id string, inputs []newInput, g gran
 	return err
 }
 
+func (h *Handler) sendToEngine(ctx context.Context, id string, inputs []newInput, g grant, st *agent.State, status session.Status) error {
+	if err := h.setGrant(ctx, id, g, st, status); err != nil {
+		return err
+	}
+	for _, in := range inputs {
+		if _, err := h.cfg.Engine.Send(ctx, id, in.id, in.input); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // setGrant stores the grant of a request in the session that an engine will run.
 func (h *Handler) setGrant(ctx context.Context, id string, g grant, st *agent.State, status session.Status) error {
-	stored, err := grantOf(st)
+	stored, err := storedGrant(st)
 	if err != nil || g.equal(stored) {
 		return err
 	}
 	if busy(status) {
-		return errGrant
+		return errOtherGrant
 	}
 	s, err := session.Open(ctx, h.store, id)
-	if errors.Is(err, session.ErrConflict) { // a worker has it open
-		return errGrant
+	if errors.Is(err, session.ErrConflict) { // a worker has the session open
+		return errOtherGrant
 	}
 	if err != nil {
 		return err
 	}
-	if err = g.apply(s.State); err == nil {
+	if err = g.store(s.State); err == nil {
 		err = s.Save(ctx, s.State)
 	}
 	return errors.Join(err, s.Close())
 }
 
-// begin sends the first events of a run: the whole thread, or only the state.
-func (s *stream) begin(st *agent.State, info session.Info, whole bool) error {
+// begin sends the first events of a stream: RUN_STARTED, the state, and with withMessages the thread's messages.
+func (s *stream) begin(st *agent.State, info session.Info, withMessages bool) error {
 	now := time.Now()
-	s.pos.after, s.pos.seq, s.last = info.Event, info.Event, info.Event
+	s.pos.startSeq, s.pos.seq, s.processed = info.Event, info.Event, info.Event
 	list := []*wireEvent{{Type: "RUN_STARTED", ThreadID: s.thread, RunID: s.pos.run, Version: protocolVersion}}
 	if s.h.cfg.State != nil {
 		data, err := json.Marshal(s.h.cfg.State(st))
 		if err != nil {
 			return err
 		}
-		s.state = data
+		s.sentState = data
 		list = append(list, &wireEvent{Type: "STATE_SNAPSHOT", Snapshot: data})
 	}
-	if whole {
+	if withMessages {
 		list = append(list, &wireEvent{Type: "MESSAGES_SNAPSHOT", Messages: messagesOf(st.Messages)})
 	}
 	for i, w := range list {
 		c := cursor{}
 		if i == len(list)-1 {
-			c = s.pos // only the last event has an id: after a part of them the client begins again
+			c = s.pos // only the last event has an id: a client that misses one of these events must begin again
 		}
 		s.out.send(w, now, c)
 	}
@@ -229,22 +233,22 @@ func (s *stream) join(ctx context.Context, live *listener, st *agent.State, info
 	if err != nil {
 		return err
 	}
-	waiting := len(st.Pending()) > 0 // for answers; until they are sent, other inputs start no run
+	hasQuestions := len(st.Pending()) > 0
 	for _, e := range entries {
-		if !waiting || isAnswer(e.ID) {
-			s.pos.last = e.ID
+		if !hasQuestions || isAnswerID(e.ID) { // while questions are open, messages start no run
+			s.pos.lastInput = e.ID
 		}
 	}
 	if err := s.begin(st, info, true); err != nil {
 		return err
 	}
-	if busy(info.Status) || s.pos.last != "" {
-		if s.h.loop != nil {
-			s.h.loop.wake(s.session, false)
+	if busy(info.Status) || s.pos.lastInput != "" {
+		if s.h.runner != nil {
+			s.h.runner.wake(s.session, false) // the process that runs the session may have died
 		}
-		return s.run(ctx, live)
+		return s.follow(ctx, live)
 	}
-	s.pos.n = finished
+	s.pos.nextSent = streamEnded
 	s.out.send(&wireEvent{Type: "RUN_FINISHED", ThreadID: s.thread, RunID: s.pos.run, Outcome: waitingFor(st)}, time.Now(), s.pos)
 	return s.out.flush()
 }
@@ -267,12 +271,12 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 		if len(entries) == 0 {
 			return refuse(http.StatusNotFound, "there is no thread %q", thread)
 		}
-		st = &agent.State{} // the session's first input was not processed yet
+		st = &agent.State{} // the run of the session's first input has not stored a record yet
 	} else if err != nil {
 		return err
 	}
-	text := r.Header.Get("Last-Event-ID")
-	if text == "" {
+	lastEventID := r.Header.Get("Last-Event-ID")
+	if lastEventID == "" {
 		run := r.URL.Query().Get("runId")
 		if run == "" {
 			run = message.NewID("run")
@@ -281,42 +285,44 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 		}
 		return h.newStream(w, id, thread, cursor{run: run}).join(r.Context(), live, st, info)
 	}
-	c, err := parseCursor(text)
+	c, err := parseCursor(lastEventID)
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%v", err)
 	}
 	return h.resume(r.Context(), h.newStream(w, id, thread, c), live, info)
 }
 
-// resume continues a stream. If it was complete the status is 204, after which an EventSource does not connect again.
+// resume continues the stream of another connection. If the client has all its events the status is 204, after which an
+// EventSource does not connect again.
 func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info session.Info) error {
-	done, err := s.complete(ctx, info)
+	complete, err := s.isComplete(ctx, info)
 	if err != nil {
 		return err
 	}
-	if done {
+	if complete {
 		s.out.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if s.pos.after > info.Event || s.pos.seq > info.Event && !busy(info.Status) && info.Inputs == 0 {
+	// The client can be ahead of the store only during a run, whose events are sent before they are stored.
+	if s.pos.startSeq > info.Event || s.pos.seq > info.Event && !busy(info.Status) && info.Inputs == 0 {
 		return refuse(http.StatusBadRequest, "Last-Event-ID is after the end of the thread; repeat the request without it")
 	}
-	if h.loop != nil && info.Status != session.StatusWaiting {
-		h.loop.wake(s.session, false) // the process that ran the session may have died
+	if h.runner != nil && info.Status != session.StatusWaiting {
+		h.runner.wake(s.session, false) // the process that ran the session may have died
 	}
-	s.stored = info.Event
-	return s.run(ctx, live)
+	s.storedSeq = info.Event
+	return s.follow(ctx, live)
 }
 
-// complete reports whether nothing follows the stream's cursor.
-func (s *stream) complete(ctx context.Context, info session.Info) (bool, error) {
-	if s.pos.n == finished {
+// isComplete reports whether the last event before the cursor ended the stream.
+func (s *stream) isComplete(ctx context.Context, info session.Info) (bool, error) {
+	if s.pos.nextSent == streamEnded {
 		return true, nil
 	}
-	if s.pos.seq > info.Event || s.pos.seq == s.pos.after {
+	if s.pos.seq > info.Event || s.pos.seq == s.pos.startSeq {
 		return false, nil
 	}
-	for raw, err := range s.h.store.Watch(ctx, s.session, s.pos.seq-1) {
+	for raw, err := range s.h.store.Watch(ctx, s.session, s.pos.seq-1) { // returns after the first event
 		if err != nil {
 			return false, err
 		}
@@ -331,7 +337,7 @@ func (s *stream) complete(ctx context.Context, info session.Info) (bool, error) 
 		if !ok {
 			return false, nil
 		}
-		w, err := s.finish(ctx, end, raw.Record)
+		w, err := s.lastEvent(ctx, end, raw.Record)
 		return w != nil, err
 	}
 	return false, ctx.Err()
@@ -348,30 +354,30 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	status := http.StatusNoContent
 	if busy(info.Status) || info.Inputs > 0 || len(st.Pending()) > 0 {
-		done, err := h.interrupt(r.Context(), id)
+		consumed, err := h.interrupt(r.Context(), id)
 		if err != nil {
 			return err
 		}
-		if !done {
-			w.WriteHeader(http.StatusAccepted)
-			return nil
+		if !consumed {
+			status = http.StatusAccepted
 		}
 	}
-	w.WriteHeader(http.StatusNoContent)
+	w.WriteHeader(status)
 	return nil
 }
 
-// cancelTimeout is how long a request to cancel waits for the effect.
+// cancelTimeout is how long a DELETE waits until the session has consumed the interrupt.
 const cancelTimeout = 5 * time.Second
 
-// interrupt sends an interrupt to a session, and reports whether it has taken effect.
-func (h *Handler) interrupt(ctx context.Context, id string) (done bool, err error) {
+// interrupt sends an interrupt to a session, and reports whether the session has consumed it within cancelTimeout.
+func (h *Handler) interrupt(ctx context.Context, id string) (consumed bool, err error) {
 	input := message.NewID("cancel")
-	if h.loop != nil {
-		err = h.loop.interrupt(ctx, id, input)
+	if h.runner != nil {
+		err = h.runner.interrupt(ctx, id, input)
 	} else {
-		_, err = h.engine.Send(ctx, id, input, agent.Interrupt{})
+		_, err = h.cfg.Engine.Send(ctx, id, input, agent.Interrupt{})
 	}
 	if err != nil {
 		return false, err
@@ -379,5 +385,5 @@ func (h *Handler) interrupt(ctx context.Context, id string) (done bool, err erro
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
 	_, err = session.Await(ctx, h.store, id, input)
-	return err == nil, nil
+	return err == nil, nil // whatever the error is, the interrupt was sent
 }

@@ -16,34 +16,44 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
+const (
+	maxQueue     = 2 * listenerSize // published events
+	writeTimeout = 30 * time.Second
+
+	idleCheck      = time.Second // interval of the calls of [stream.checkIdle] while there are no events
+	firstRead      = 2           // the first idle check that may end the stream; before, events may still be on their way
+	readEvery      = 5           // of so many successive idle checks, one reads the store and one wakes the session
+	keepAliveEvery = 15          // of so many successive idle checks, one sends a comment: proxies close silent streams
+)
+
 // A stream sends the events of a session to a client, from a cursor to the end of a run.
 //
-// It reads events from the store, in the order of their numbers. If the session runs in this process, the stream also
-// gets the events directly from the run, earlier and with the deltas that are not stored. It uses such an event if its
-// number is the next one. Otherwise an event is missing, and the stream waits for the store.
+// The stream reads events from the store, in the order of their numbers. A listener also gets the events directly from
+// the run, earlier and with the deltas that are not stored. The stream uses such a published event if its number is the
+// next one. Otherwise an event is missing, and the stream waits for the store.
 type stream struct {
 	h       *Handler
 	out     *sink
-	session string
-	thread  string
+	session string // id
+	thread  string // id
 
-	pos    cursor
-	from   int64 // number of the last event that was sent before this stream began
-	stored int64 // number of the last event in the store when this stream continued another one
-	last   int64 // number of the last event that was processed
-	tr     *translator
-	queue  []event.Event   // events from the run that were not processed yet
-	state  json.RawMessage // the last state that was sent; nil if another stream has sent it
-	record int64           // number of the record with that state
-	failed error           // error of the run in this process
+	pos         cursor
+	resumedSeq  int64 // number of the last event that an earlier stream has sent
+	storedSeq   int64 // number of the last event in the store when this stream resumed an earlier one
+	processed   int64 // number of the last event that was processed
+	translator  *translator
+	queue       []event.Event   // published events that were not processed yet
+	sentState   json.RawMessage // the last state that was sent; nil if an earlier stream has sent it
+	stateRecord int64           // number of the record with sentState
+	runErr      error           // of a run in this process
 }
 
-// errDone ends a stream.
+// errDone is returned after the last event of a stream.
 var errDone = errors.New("the stream is complete")
 
 func (h *Handler) newStream(w http.ResponseWriter, sessionID, thread string, c cursor) *stream {
 	return &stream{h: h, out: &sink{w: w, rc: http.NewResponseController(w)}, session: sessionID, thread: thread,
-		pos: c, from: c.seq, last: c.seq, tr: newTranslator(c)}
+		pos: c, resumedSeq: c.seq, processed: c.seq, translator: newTranslator(c)}
 }
 
 // A storedEvent is an event from the store, or the error that ended its sequence.
@@ -52,14 +62,14 @@ type storedEvent struct {
 	err error
 }
 
-// run sends events until the run ends, the client has disconnected or the store fails.
-func (s *stream) run(ctx context.Context, live *listener) error {
+// watch starts to read the stored events, beginning with the last one before the stream: its record has the state with
+// which the stream began. stop ends the reading.
+func (s *stream) watch(ctx context.Context) (_ <-chan storedEvent, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	events, ended, after := make(chan storedEvent), make(chan struct{}), max(0, s.pos.after-1)
+	events, ended := make(chan storedEvent), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ev, err := range s.h.store.Watch(ctx, s.session, after) {
+		for ev, err := range s.h.store.Watch(ctx, s.session, max(0, s.pos.startSeq-1)) {
 			select {
 			case events <- storedEvent{ev, err}:
 			case <-ctx.Done():
@@ -67,32 +77,32 @@ func (s *stream) run(ctx context.Context, live *listener) error {
 			}
 		}
 	}()
-	defer func() { cancel(); <-ended }()
-	if live == nil {
-		live = &listener{}
-	}
+	return events, func() { cancel(); <-ended }
+}
+
+// follow sends events until the run ends, the client has disconnected or the store fails.
+func (s *stream) follow(ctx context.Context, live *listener) error {
+	events, stop := s.watch(ctx)
+	defer stop()
 	ticker := time.NewTicker(idleCheck)
 	defer ticker.Stop()
-	for idleTicks := 0; ; {
+	for idleChecks := 0; ; {
 		var err error
 		select {
 		case e := <-events:
-			idleTicks = 0
+			idleChecks = 0
 			s.enqueue(live) // the deltas before the event were published before it was stored
-			if err = s.processQueue(ctx); err == nil {
-				err = e.err
-			}
-			if err == nil {
+			if err = cmp.Or(s.processQueue(ctx), e.err); err == nil {
 				err = s.processStored(ctx, e.ev)
 			}
 		case ev := <-live.events:
-			idleTicks = 0
+			idleChecks = 0
 			s.queue = append(s.queue, ev)
 			s.enqueue(live)
-		case s.failed = <-live.failed:
+		case s.runErr = <-live.failed:
 		case <-ticker.C:
-			idleTicks++
-			err = s.check(ctx, idleTicks)
+			idleChecks++
+			err = s.checkIdle(ctx, idleChecks)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -108,36 +118,32 @@ func (s *stream) run(ctx context.Context, live *listener) error {
 	}
 }
 
-// enqueue moves the published events to the queue. If these are too many it drops the oldest, since the store has them.
+// enqueue moves the published events to the queue. If the queue gets too long, the oldest events are dropped: the stream
+// gets them from the store.
 func (s *stream) enqueue(live *listener) {
-	for {
-		select {
-		case ev := <-live.events:
-			s.queue = append(s.queue, ev)
-			continue
-		default:
-		}
-		s.queue = s.queue[max(0, len(s.queue)-2*listenerSize):]
-		return
+	for range len(live.events) {
+		s.queue = append(s.queue, <-live.events)
 	}
+	s.queue = s.queue[max(0, len(s.queue)-maxQueue):]
 }
 
 // processStored processes an event from the store.
 func (s *stream) processStored(ctx context.Context, raw session.Event) error {
-	if raw.Seq <= s.pos.after {
-		s.record = raw.Record
+	if raw.Seq <= s.pos.startSeq {
+		s.stateRecord = raw.Record
 		return nil
 	}
-	if raw.Seq > s.from && raw.Seq <= s.last {
-		return nil // it was processed when the run published it
+	if raw.Seq > s.resumedSeq && raw.Seq <= s.processed {
+		return nil // the event was processed when it was published
 	}
 	ev, err := event.Decode(raw.Data)
 	if err != nil {
 		return fmt.Errorf("session %q: event %d: %w", s.session, raw.Seq, err)
 	}
-	if raw.Seq <= s.from {
-		// A crash has undone events that the client has, or the cursor is forged.
-		if _, end := ev.(*event.End); end && raw.Seq > s.stored {
+	if raw.Seq <= s.resumedSeq {
+		// The client was ahead of the store, and now the run ends before the client's position: a crash has undone events
+		// that the client has, or the cursor is forged.
+		if _, isEnd := ev.(*event.End); isEnd && raw.Seq > s.storedSeq {
 			return s.fail("ahead", "Last-Event-ID is after the end of the thread; repeat the request without it")
 		}
 		s.replay(ev, raw.Record)
@@ -146,29 +152,29 @@ func (s *stream) processStored(ctx context.Context, raw session.Event) error {
 	return s.process(ctx, ev, raw.Record)
 }
 
-// replay updates the translator for an event that was sent before. It keeps mid and the step, which are from the
-// cursor.
+// replay updates the translator for an event that an earlier stream has sent. The translator keeps its msgPos and step,
+// which are those of the cursor.
 func (s *stream) replay(ev event.Event, record int64) {
-	mid, step := s.tr.mid, s.tr.step
-	s.tr.mid = messagePos{}
-	s.tr.event(ev)
-	s.tr.mid, s.tr.step = mid, step
+	msgPos, step := s.translator.msgPos, s.translator.step
+	s.translator.msgPos = messagePos{}
+	s.translator.translate(ev)
+	s.translator.msgPos, s.translator.step = msgPos, step
 	if changesState(ev) {
-		s.record = record
+		s.stateRecord = record
 	}
 }
 
-// processQueue processes events from the run until one is missing.
+// processQueue processes published events until one is missing.
 func (s *stream) processQueue(ctx context.Context) error {
 	for len(s.queue) > 0 {
 		ev := s.queue[0]
 		seq := ev.Head().Seq
-		if seq > s.last+1 || seq == s.last+1 && s.needsRecord(ev) {
+		if seq > s.processed+1 || seq == s.processed+1 && s.needsRecord(ev) {
 			return nil
 		}
 		s.queue = s.queue[1:]
-		// A delta is late if a part of its stored event was sent: that event contains its text.
-		if seq <= s.last || s.pos.n > 0 && isTransient(ev) {
+		// A delta is late if a part of the stored message was sent, which contains the delta's text.
+		if seq <= s.processed || s.pos.nextSent > 0 && isTransient(ev) {
 			continue
 		}
 		if err := s.process(ctx, ev, 0); err != nil {
@@ -178,7 +184,7 @@ func (s *stream) processQueue(ctx context.Context) error {
 	return nil
 }
 
-// changesState reports whether the State may have changed after an event: at the end of a step or a run.
+// changesState reports whether an event ends a step or a run, so that the State may have changed.
 func changesState(ev event.Event) bool {
 	switch ev := ev.(type) {
 	case *event.Message:
@@ -189,26 +195,25 @@ func changesState(ev event.Event) bool {
 	return false
 }
 
-// needsRecord reports whether an event must be taken from the store, which has the number of its record.
+// needsRecord reports whether the stream needs the number of an event's record, which only events from the store have.
 func (s *stream) needsRecord(ev event.Event) bool {
-	_, end := ev.(*event.End)
-	return end || s.h.cfg.State != nil && changesState(ev)
+	_, isEnd := ev.(*event.End)
+	return isEnd || s.h.cfg.State != nil && changesState(ev)
 }
 
-// process translates an event and sends the result. record is the number of its record, if the event is from the
-// store.
+// process translates an event and sends the result. record is the number of the event's record; 0 for a published event.
 func (s *stream) process(ctx context.Context, ev event.Event, record int64) error {
 	seq := ev.Head().Seq
-	s.last = seq
+	s.processed = seq
 	if isDelta(ev) {
-		s.tr.delta(ev, func(w *wireEvent) {
-			s.pos.mid = s.tr.mid
+		s.translator.translateDelta(ev, func(w *wireEvent) {
+			s.pos.msgPos = s.translator.msgPos
 			s.out.send(w, ev.Head().Time, s.pos)
 		})
-		s.pos.seq, s.pos.n = seq, 0
+		s.pos.seq, s.pos.nextSent = seq, 0
 		return s.out.flush()
 	}
-	list := s.tr.event(ev)
+	list := s.translator.translate(ev)
 	if s.h.cfg.State != nil && changesState(ev) {
 		w, err := s.stateDelta(ctx, record)
 		if err != nil {
@@ -216,74 +221,75 @@ func (s *stream) process(ctx context.Context, ev event.Event, record int64) erro
 		}
 		list = append(list, w)
 	}
-	done := false
+	ended := false
 	if end, ok := ev.(*event.End); ok {
-		w, err := s.finish(ctx, end, record)
+		w, err := s.lastEvent(ctx, end, record)
 		if err != nil {
 			return err
 		}
-		done = w != nil
+		ended = w != nil
 		list = append(list, w)
 	}
 	for i, w := range list {
-		if i < s.pos.n || w == nil {
+		if i < s.pos.nextSent || w == nil { // sent by an earlier stream, or nothing to send
 			continue
 		}
-		s.pos.n = i + 1
+		s.pos.nextSent = i + 1
 		c := s.pos
 		if i == len(list)-1 {
-			c = s.after(seq)
+			c = s.posAfter(seq)
 		}
 		s.out.send(w, ev.Head().Time, c)
 	}
-	s.pos = s.after(seq)
-	if err := s.out.flush(); err != nil || !done {
+	s.pos = s.posAfter(seq)
+	if err := s.out.flush(); err != nil || !ended {
 		return err
 	}
 	return errDone
 }
 
-func (s *stream) after(seq int64) cursor {
+// posAfter returns the cursor after all AG-UI events of event seq.
+func (s *stream) posAfter(seq int64) cursor {
 	c := s.pos
-	c.seq, c.n, c.mid, c.step = seq, 0, s.tr.mid, s.tr.step
+	c.seq, c.nextSent, c.msgPos, c.step = seq, 0, s.translator.msgPos, s.translator.step
 	return c
 }
 
 // stateDelta returns the change of the state since the last call; nil if there is none.
 func (s *stream) stateDelta(ctx context.Context, record int64) (*wireEvent, error) {
-	if s.state == nil { // this stream continues another one
-		old, err := s.stateAt(ctx, s.record)
+	if s.sentState == nil {
+		sent, err := s.stateAt(ctx, s.stateRecord)
 		if err != nil {
 			return nil, err
 		}
-		s.state = old
+		s.sentState = sent
 	}
 	state, err := s.stateAt(ctx, record)
 	if err != nil {
 		return nil, err
 	}
-	delta, err := diff(s.state, state)
-	s.state = state
+	delta, err := diff(s.sentState, state)
+	s.sentState = state
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}
 	return &wireEvent{Type: "STATE_DELTA", Delta: delta}, nil
 }
 
-// stateAt returns the state after a record, or that of a new session if there is no record.
+// stateAt returns the state after a record; for record 0, the state of a new session.
 func (s *stream) stateAt(ctx context.Context, record int64) (json.RawMessage, error) {
 	st := &agent.State{}
 	if record > 0 {
 		var err error
-		if st, _, err = s.read(ctx, record); err != nil {
+		if st, _, err = s.readState(ctx, record); err != nil {
 			return nil, err
 		}
 	}
 	return json.Marshal(s.h.cfg.State(st))
 }
 
-// read returns the State after a record, or the newest State if the store no longer has that one.
-func (s *stream) read(ctx context.Context, record int64) (*agent.State, session.Info, error) {
+// readState returns the State after a record, or the newest State if record is 0 or the store no longer has the record.
+func (s *stream) readState(ctx context.Context, record int64) (*agent.State, session.Info, error) {
 	st, info, err := session.Read(ctx, s.h.store, s.session, record)
 	if errors.Is(err, session.ErrGone) {
 		return session.Read(ctx, s.h.store, s.session, 0)
@@ -291,24 +297,24 @@ func (s *stream) read(ctx context.Context, record int64) (*agent.State, session.
 	return st, info, err
 }
 
-// finish returns the event that ends the stream, or nil if another run follows.
-func (s *stream) finish(ctx context.Context, end *event.End, record int64) (*wireEvent, error) {
-	if s.pos.last != "" {
-		in, err := s.h.store.Input(ctx, s.session, s.pos.last)
+// lastEvent returns the event that ends the stream at the end of a run, or nil if the stream has another run.
+func (s *stream) lastEvent(ctx context.Context, end *event.End, record int64) (*wireEvent, error) {
+	if s.pos.lastInput != "" {
+		in, err := s.h.store.Input(ctx, s.session, s.pos.lastInput)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist): // the cursor is forged
 		case err != nil:
 			return nil, err
-		case in.Record > 0 && in.Record <= record:
-		case end.Reason == event.EndWaiting && !isAnswer(s.pos.last): // messages of the user wait too
+		case in.Record > 0 && in.Record <= record: // this run, or an earlier one, has consumed the input
+		case end.Reason == event.EndWaiting && !isAnswerID(s.pos.lastInput): // a message waits until the questions are answered
 		default:
 			return nil, nil
 		}
 	}
-	w := &wireEvent{Type: "RUN_FINISHED", ThreadID: s.thread, RunID: s.pos.run, Usage: usageOf(s.tr.usage), Outcome: &wireOutcome{Type: "success"}}
+	w := &wireEvent{Type: "RUN_FINISHED", ThreadID: s.thread, RunID: s.pos.run, Usage: usageOf(s.translator.usage), Outcome: &wireOutcome{Type: "success"}}
 	switch end.Reason {
 	case event.EndWaiting:
-		st, _, err := s.read(ctx, record)
+		st, _, err := s.readState(ctx, record)
 		if err != nil {
 			return nil, err
 		}
@@ -324,7 +330,7 @@ func (s *stream) finish(ctx context.Context, end *event.End, record int64) (*wir
 	return w, nil
 }
 
-// waitingFor returns the outcome of a run that ended with this State.
+// waitingFor returns the outcome of a run after which the State may have open questions.
 func waitingFor(st *agent.State) *wireOutcome {
 	o := &wireOutcome{Type: "success"}
 	for _, ev := range st.Pending() {
@@ -341,35 +347,36 @@ func waitingFor(st *agent.State) *wireOutcome {
 	return o
 }
 
-// check is called after each idleCheck without an event. It ends the stream if none will follow.
-func (s *stream) check(ctx context.Context, idleTicks int) error {
-	if idleTicks%int(keepAlive/idleCheck) == 0 {
+// checkIdle is called after each idleCheck without an event. It ends the stream if no event will follow. idleChecks is the
+// number of its calls since the last event.
+func (s *stream) checkIdle(ctx context.Context, idleChecks int) error {
+	if idleChecks%keepAliveEvery == 0 {
 		if err := s.out.comment(); err != nil {
 			return err
 		}
 	}
-	if s.h.loop != nil && idleTicks%idleReads == 0 {
-		s.h.loop.wake(s.session, false) // the process that runs the session may have died
+	if s.h.runner != nil && idleChecks%readEvery == 0 {
+		s.h.runner.wake(s.session, false) // the process that runs the session may have died
 	}
-	if s.failed != nil && idleTicks > 1 {
+	if s.runErr != nil && idleChecks >= firstRead {
 		return s.fail("run_failed", "the run failed; the server's log has the reason")
 	}
-	if s.pos.last == "" || idleTicks%idleReads != 2 { // the first time after two seconds
+	if s.pos.lastInput == "" || idleChecks%readEvery != firstRead {
 		return nil
 	}
-	in, err := s.h.store.Input(ctx, s.session, s.pos.last)
-	if err != nil || in.Record > 0 && in.Refused == "" {
+	in, err := s.h.store.Input(ctx, s.session, s.pos.lastInput)
+	if err != nil || in.Record > 0 && in.Refused == "" { // events of the run that has consumed the input will follow
 		return err
 	}
-	st, info, err := s.read(ctx, 0)
+	st, info, err := s.readState(ctx, 0)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
-	case err != nil || busy(info.Status) || info.Event > s.last:
+	case err != nil || busy(info.Status) || info.Event > s.processed:
 		return nil
 	case in.Refused != "":
 		return s.fail("refused", in.Refused)
-	case len(st.Pending()) > 0 && !isAnswer(s.pos.last):
+	case len(st.Pending()) > 0 && !isAnswerID(s.pos.lastInput):
 		return s.fail("interrupts_open", "the thread waits for an answer; the message is used after it")
 	}
 	return nil
@@ -377,7 +384,7 @@ func (s *stream) check(ctx context.Context, idleTicks int) error {
 
 // fail ends the stream with a RUN_ERROR.
 func (s *stream) fail(code, text string) error {
-	s.pos.n = finished
+	s.pos.nextSent = streamEnded
 	s.out.send(&wireEvent{Type: "RUN_ERROR", Message: text, Code: code}, time.Now(), s.pos)
 	return cmp.Or(s.out.flush(), errDone)
 }
@@ -390,7 +397,7 @@ type sink struct {
 	err     error
 }
 
-// send writes an event. Unless c is the zero cursor, its text is the id of the event.
+// send writes an event. The id of the event is c, unless c is zero.
 func (o *sink) send(w *wireEvent, at time.Time, c cursor) {
 	if o.err != nil {
 		return
@@ -401,7 +408,8 @@ func (o *sink) send(w *wireEvent, at time.Time, c cursor) {
 		o.err = err
 		return
 	}
-	if o.start(); c.run != "" {
+	o.start()
+	if c != (cursor{}) {
 		_, o.err = fmt.Fprintf(o.w, "id: %s\n", c)
 	}
 	if o.err == nil {

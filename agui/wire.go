@@ -24,15 +24,15 @@ type wireEvent struct {
 
 	MessageID string  `json:"messageId,omitempty"`
 	Role      string  `json:"role,omitempty"`
-	Delta     any     `json:"delta,omitempty"` // a string, or a list of patches
-	Content   *string `json:"content,omitempty"`
+	Delta     any     `json:"delta,omitempty"`   // a string, or a list of patches
+	Content   *string `json:"content,omitempty"` // nil if absent; may be ""
 
 	ToolCallID      string `json:"toolCallId,omitempty"`
 	ToolCallName    string `json:"toolCallName,omitempty"`
 	ParentMessageID string `json:"parentMessageId,omitempty"`
 
 	Snapshot json.RawMessage `json:"snapshot,omitempty"`
-	Messages any             `json:"messages,omitempty"` // a []wireMessage; never nil if present
+	Messages any             `json:"messages,omitempty"` // nil if absent, or a []wireMessage, which may be empty
 
 	StepName string `json:"stepName,omitempty"`
 
@@ -121,8 +121,7 @@ func approvalSchema(q *event.Approval) json.RawMessage {
 		`"reason":{"type":"string","description":"why not, for the model"}},"required":["approved"],"additionalProperties":false}`)
 }
 
-// interruptOf returns the interrupt of a question. A question that is asked again with different content has
-// another id.
+// interruptOf returns the interrupt of a question. Another question about the same call has another id.
 func interruptOf(q *event.Approval) wireInterrupt {
 	return wireInterrupt{ID: interruptID(q.Call, q.Question), Reason: "tool_call", Message: q.Reason, ToolCallID: q.Call,
 		ResponseSchema: approvalSchema(q), Metadata: map[string]any{"kitbag": q}}
@@ -135,8 +134,8 @@ func jsonString(s string) json.RawMessage {
 
 func resultID(call string) string { return call + ".result" }
 
-// partID returns the id of the AG-UI message for the nth text or reasoning of a message. The first text has the
-// message's own id, so that the tool calls of the message belong to it.
+// partID returns the id of the AG-UI message for the nth part of a message. The first text has the message's own id, to
+// which also the message's tool calls belong.
 func partID(msg string, n int, firstText bool) string {
 	if firstText {
 		return msg
@@ -151,7 +150,7 @@ type part struct {
 	text      string
 }
 
-// partsOf returns the texts and reasonings of a message, in order, without empty ones, which are never streamed.
+// partsOf returns the parts of a message that are not empty. Empty parts have no deltas, so they must not count in partID.
 func partsOf(m *message.Message) []part {
 	var list []part
 	texts := 0
@@ -171,13 +170,14 @@ func partsOf(m *message.Message) []part {
 	return list
 }
 
+// messagesOf returns the AG-UI messages of a conversation, without messages that have only hints for the model.
 func messagesOf(msgs []*message.Message) []wireMessage {
 	list := []wireMessage{}
 	for _, m := range msgs {
 		switch m.Role {
 		case message.RoleUser:
-			if text := m.Text(); text != "" || len(m.Blocks) > 0 && !onlyHints(m) {
-				list = append(list, wireMessage{ID: m.ID, Role: "user", Content: jsonString(text)})
+			if slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, isHint := b.(*message.Hint); return !isHint }) {
+				list = append(list, wireMessage{ID: m.ID, Role: "user", Content: jsonString(m.Text())})
 			}
 		case message.RoleAssistant:
 			list = append(list, assistantMessages(m)...)
@@ -190,15 +190,11 @@ func messagesOf(msgs []*message.Message) []wireMessage {
 	return list
 }
 
-func onlyHints(m *message.Message) bool {
-	return !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, hint := b.(*message.Hint); return !hint })
-}
-
-// assistantMessages returns the AG-UI messages of a message of the model. They equal those that a client builds from its
-// events.
+// assistantMessages returns the AG-UI messages of a message of the model: those that a client builds from the
+// messageEvents.
 func assistantMessages(m *message.Message) []wireMessage {
 	var list []wireMessage
-	withCalls := -1 // index of the message with the id of m
+	withCalls := -1 // index of the AG-UI message with the id of m, to which the tool calls belong
 	for _, p := range partsOf(m) {
 		w := wireMessage{ID: p.id, Role: "assistant", Content: jsonString(p.text)}
 		if p.reasoning {

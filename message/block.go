@@ -29,15 +29,15 @@ type Thinking struct {
 // a URL where they can be fetched, never both.
 type Data struct {
 	ID        string `json:"id,omitempty"`
-	Name      string `json:"name,omitempty"`
+	Name      string `json:"name,omitempty"`       // of the file; empty if unknown
 	MediaType string `json:"media_type,omitempty"` // RFC 6838, such as "image/png"
 	Bytes     []byte `json:"bytes,omitempty"`      // base64 in JSON
 	URL       string `json:"url,omitempty"`
 }
 
 // Hint is something the program tells the model in the middle of a
-// conversation: the time, open tasks, the instructions of an opened group. It
-// is sent to the model as user text. Source names the part of the program that added it.
+// conversation: the time, open tasks, the instructions of an opened tool group. The model
+// gets it as user text. Source names the part of the program that added the hint.
 type Hint struct {
 	ID     string `json:"id,omitempty"`
 	Source string `json:"source,omitempty"`
@@ -60,14 +60,14 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeSuccess     Outcome = "success"
-	OutcomeError       Outcome = "error"
-	OutcomeDenied      Outcome = "denied"
-	OutcomeInterrupted Outcome = "interrupted"
+	OutcomeError       Outcome = "error"       // the tool failed, or it did not run for another reason than the following
+	OutcomeDenied      Outcome = "denied"      // refused by a rule or by the user
+	OutcomeInterrupted Outcome = "interrupted" // the call was cut off; whether it had an effect may be unknown
 )
 
 // ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and [*Data] only, are for the model;
-// ForUser is also shown to the user (a diff, an image) and never to the model. Structured is the result as JSON if
-// the tool has an output schema.
+// ForUser is for the user only (a diff, an image). Structured is the result as JSON if the tool has an output schema.
+// Meta is for the program, such as _meta of MCP, and not for the model.
 //
 // Pinned marks a result that compaction must not shorten, such as instructions. Kept marks a result whose text is
 // only a part of what the tool returned: the full text is stored outside of the conversation, under the same id.
@@ -86,8 +86,8 @@ type ToolResult struct {
 // Text returns the text blocks of r, joined by newlines.
 func (r *ToolResult) Text() string { return r.Blocks.Text() }
 
-// Unknown is a block of a type that this version does not know. Raw is the
-// whole object; it encodes to exactly these bytes.
+// Unknown is a block of a type that this version does not know. It encodes to
+// Raw, the JSON object from which it was decoded.
 type Unknown struct {
 	Type string
 	Raw  json.RawMessage

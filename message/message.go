@@ -48,8 +48,8 @@ type Message struct {
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// User returns a user message with one text block. Its id is empty: the
-// agent gives one when the message enters a conversation.
+// User returns a user message with one text block. Its ID is empty: the
+// agent sets it when the message enters a conversation.
 func User(text string) *Message {
 	return &Message{Role: RoleUser, Blocks: Blocks{&Text{Text: text}}}
 }
@@ -68,10 +68,10 @@ func Assistant(blocks ...Block) *Message {
 func (m *Message) Text() string { return m.blocks().Text() }
 
 // ToolCalls returns the tool calls of m, in order; none if m is nil.
-func (m *Message) ToolCalls() []*ToolCall { return all[*ToolCall](m.blocks()) }
+func (m *Message) ToolCalls() []*ToolCall { return blocksOf[*ToolCall](m.blocks()) }
 
 // ToolResults returns the tool results of m, in order; none if m is nil.
-func (m *Message) ToolResults() []*ToolResult { return all[*ToolResult](m.blocks()) }
+func (m *Message) ToolResults() []*ToolResult { return blocksOf[*ToolResult](m.blocks()) }
 
 // blocks returns m.Blocks, or nil if m is nil: callers often have an error and no message.
 func (m *Message) blocks() Blocks {
@@ -81,7 +81,7 @@ func (m *Message) blocks() Blocks {
 	return m.Blocks
 }
 
-func all[B Block](blocks Blocks) []B {
+func blocksOf[B Block](blocks Blocks) []B {
 	var out []B
 	for _, b := range blocks {
 		if b, ok := b.(B); ok {
@@ -94,7 +94,7 @@ func all[B Block](blocks Blocks) []B {
 // Text returns the text blocks joined by newlines.
 func (bs Blocks) Text() string {
 	var parts []string
-	for _, t := range all[*Text](bs) {
+	for _, t := range blocksOf[*Text](bs) {
 		parts = append(parts, t.Text)
 	}
 	return strings.Join(parts, "\n")
@@ -123,12 +123,5 @@ func (u *Usage) Add(v Usage) {
 // NewID returns a random id with the given prefix, such as "msg_…". It is the
 // agent's default source of ids; a durable engine supplies its own.
 func NewID(prefix string) string {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // 5 bits each, 100 in all
-	var random [20]byte
-	rand.Read(random[:]) // never fails
-	b := append(append(make([]byte, 0, 40), prefix...), '_')
-	for _, r := range random {
-		b = append(b, letters[r%32])
-	}
-	return string(b)
+	return prefix + "_" + rand.Text()[:20] // 5 random bits in each letter, 100 in all
 }

@@ -36,7 +36,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 		return nil, false
 	}
 	text, thoughts := textsOf(m)
-	withThinking := !e.refused.thinking.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
+	withThinking := !e.refused.withoutThinking.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
 	for _, b := range k.Blocks {
 		kind := jsonString(b.Block["type"])
 		switch kind {

@@ -1,4 +1,4 @@
-// Package desk is the agent of this module's tests. Its model acts on the first word of the user's message.
+// Package desk has the agent of this module's tests. The agent's model acts on the first word of the user's message.
 package desk
 
 import (
@@ -25,20 +25,21 @@ type wordIn struct {
 
 var notes = toolstate.NewKey[[]string]("notes")
 
-// Config returns the configuration of a handler with the agent. wait is called by the tool "wait".
+// Config returns the configuration of a handler with the agent. The tool "wait" calls wait. The tool "send" needs
+// approval, and the tool "clerk" is a sub-agent with the tool "look".
 func Config(store session.Store, wait func(context.Context) error) agui.Config {
 	note := tool.Must(tool.New("note", "Keeps a word.", func(ctx context.Context, in wordIn) (string, error) {
 		return "kept", notes.Update(ctx, func(list *[]string) error { *list = append(*list, in.Word); return nil })
 	}, tool.Options{}))
 	send := tool.Must(tool.New("send", "Sends a word.", func(_ context.Context, in wordIn) (string, error) { return "sent " + in.Word, nil }))
-	waits := tool.Must(tool.New("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) { return "waited", wait(ctx) }))
+	waitTool := tool.Must(tool.New("wait", "Waits.", func(ctx context.Context, _ struct{}) (string, error) { return "waited", wait(ctx) }))
 	look := tool.Must(tool.New("look", "Looks.", func(context.Context, struct{}) (string, error) { return "seen", nil }))
 	clerk, err := agent.New(agent.Config{Model: Model(), Toolkit: toolkit.Of(look), Policy: permission.Policy{Rules: []permission.Rule{allow("look")}}})
 	if err != nil {
 		panic(err)
 	}
 	tk, err := toolkit.New(toolkit.Config{
-		Basic:  toolkit.Group{Tools: []tool.Tool{note, send, waits, tool.Must(agent.AsTool[string, string](clerk, "clerk", "Does a task.", nil))}},
+		Basic:  toolkit.Group{Tools: []tool.Tool{note, send, waitTool, tool.Must(agent.AsTool[string, string](clerk, "clerk", "Does a task.", nil))}},
 		Groups: []toolkit.Group{{Name: "extra", Description: "More.", Tools: []tool.Tool{tool.Must(tool.New("rare", "Is rare.", func(context.Context, struct{}) (string, error) { return "rare", nil }))}}},
 	})
 	if err != nil {
@@ -50,7 +51,7 @@ func Config(store session.Store, wait func(context.Context) error) agui.Config {
 			Model:   Model(),
 			Toolkit: tk,
 			Policy:  permission.Policy{Rules: []permission.Rule{allow("note"), allow("wait"), allow("clerk"), allow("look")}},
-			Retry:   middleware.RetryConfig{Base: 1, MaxWait: 1},
+			Retry:   middleware.RetryConfig{Base: 1, MaxWait: 1}, // nanoseconds
 		},
 		State: State,
 	}
@@ -60,9 +61,9 @@ func allow(name string) permission.Rule {
 	return permission.Rule{Tool: name, Behavior: permission.Allow}
 }
 
-// State shows the notes and the open groups.
+// State is the agent's Config.State: the notes and the open groups of tools.
 func State(st *agent.State) any {
-	list := []string{}
+	list := []string{} // encodes to [], not null
 	if err := notes.Update(toolstate.With(context.Background(), &st.Tools), func(n *[]string) error { list = append(list, *n...); return nil }); err != nil {
 		return nil
 	}
@@ -70,13 +71,14 @@ func State(st *agent.State) any {
 	return map[string]any{"notes": list, "groups": append([]string{}, open...)}
 }
 
-// Model returns the model.
+// Model returns a new model for the agent.
 func Model() model.Model {
-	tries := 0
-	return scripted.New(scripted.Repeat(scripted.Func(func(req *model.Request) (scripted.Turn, error) { return answer(req, &tries) })))
+	flakyCalls := 0
+	return scripted.New(scripted.Repeat(scripted.Func(func(req *model.Request) (scripted.Turn, error) { return answer(req, &flakyCalls) })))
 }
 
-func answer(req *model.Request, tries *int) (scripted.Turn, error) {
+// answer answers a request. flakyCalls counts the requests for "flaky", of which each second one succeeds.
+func answer(req *model.Request, flakyCalls *int) (scripted.Turn, error) {
 	last := req.Messages[len(req.Messages)-1]
 	if list := last.ToolResults(); len(list) > 0 {
 		var texts []string
@@ -110,21 +112,21 @@ func answer(req *model.Request, tries *int) (scripted.Turn, error) {
 	case "break":
 		return scripted.Turn{}, &model.Error{Kind: model.KindAuthentication, Message: "the key sk-secret is wrong"}
 	case "flaky":
-		if *tries++; *tries%2 == 1 {
+		if *flakyCalls++; *flakyCalls%2 == 1 {
 			return scripted.Think("This will be cut").And(scripted.Fail(&model.Error{Kind: model.KindConnection, Message: "reset"})), nil
 		}
 		return scripted.Say("This is whole."), nil
 	case "context":
-		return scripted.Say("I know " + hint(last) + "."), nil
+		return scripted.Say("I know " + hintText(last) + "."), nil
 	case "huge":
-		return scripted.Say(strings.Repeat("0123456789abcdef", 1<<15)), nil
+		return scripted.Say(strings.Repeat("0123456789abcdef", 1<<15)), nil // more than the buffers of a connection hold
 	case "long":
 		return scripted.Say(strings.Repeat("All work and no play — ", 40)), nil
 	}
 	return scripted.Say(fmt.Sprintf("You said %q.", last.Text())), nil
 }
 
-func hint(m *message.Message) string {
+func hintText(m *message.Message) string {
 	for _, b := range m.Blocks {
 		if h, ok := b.(*message.Hint); ok {
 			return h.Text

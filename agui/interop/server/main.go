@@ -1,4 +1,4 @@
-// Server serves the agent of the tests to AG-UI clients, with the sessions in a directory: server ADDRESS DIRECTORY.
+// Server serves the agent of package desk to AG-UI clients, and prints its URL: server ADDRESS SESSION_DIRECTORY.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	}
 	h, err := agui.New(desk.Config(store, func(ctx context.Context) error {
 		select {
-		case <-time.After(2 * time.Second):
+		case <-time.After(2 * time.Second): // so that the client can cancel the run
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

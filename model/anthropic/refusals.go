@@ -1,0 +1,58 @@
+package anthropic
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
+)
+
+// refusals records the features that a server has refused. A refused request is sent again without the feature, and
+// later requests do not use it.
+type refusals struct {
+	inlineTools     atomic.Bool         // tools that are added in the conversation
+	forcedChoice    atomic.Bool         // a tool_choice that requires a call of a tool
+	thinkingOff     atomic.Bool         // thinking that is turned off for a request, although the configuration turns it on
+	withoutThinking provider.MessageSet // answers whose thinking was refused
+}
+
+// learn records the feature of a failed request that the server has refused, and reports whether to send the request
+// again without the feature. Errors have no code for a feature, so learn searches their text.
+func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
+	e, ok := errors.AsType[*model.Error](err)
+	if !ok || e.Status != http.StatusBadRequest {
+		return false
+	}
+	text := strings.ToLower(e.Message)
+	hasAny := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	switch {
+	case b.inlineTools && hasAny("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
+		return r.inlineTools.CompareAndSwap(false, true)
+	case b.forcedChoice && hasAny("tool_choice"):
+		return r.forcedChoice.CompareAndSwap(false, true)
+	case b.thinkingOff && hasAny("thinking") && hasAny("disabled"):
+		return r.thinkingOff.CompareAndSwap(false, true)
+	case hasAny("thinking") && hasAny("signature", "cannot be modified", "bound to a different"):
+		return r.dropThinking(msgs)
+	}
+	return false
+}
+
+// dropThinking records that the answers in msgs must be sent without their thinking. It returns false if all were
+// recorded before.
+func (r *refusals) dropThinking(msgs []*message.Message) bool {
+	changed := false
+	for _, m := range msgs {
+		if m.Role == message.RoleAssistant && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, ok := b.(*message.Thinking); return ok }) {
+			changed = r.withoutThinking.Add(m) || changed
+		}
+	}
+	return changed
+}
