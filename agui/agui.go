@@ -151,6 +151,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.cfg.Log.ErrorContext(r.Context(), "agui: request failed", "method", r.Method, "error", err)
 		refused = &refusal{http.StatusInternalServerError, "the request failed; the server's log has the reason"}
 	}
+	if w.Header().Get("Content-Type") == eventStream {
+		return // the stream has begun, so it only ends
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(refused.status)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": refused.text}) // fails if the client has disconnected

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"slices"
@@ -371,6 +372,32 @@ func TestHTTP(t *testing.T) {
 		if res.StatusCode != row.status {
 			t.Errorf("%s %s %.80s %q: %s, not %d: %s", row.method, row.query, row.body, row.header, res.Status, row.status, text)
 		}
+	}
+}
+
+// A broken is a store that cannot read events.
+type broken struct {
+	session.Store
+	session.Inbox
+	session.Reader
+}
+
+func (broken) Watch(context.Context, string, int64) iter.Seq2[session.Event, error] {
+	return func(yield func(session.Event, error) bool) { yield(session.Event{}, errors.New("disk failure")) }
+}
+
+// TestBrokenStream checks that a stream that fails after its beginning ends there: it has no HTTP error in it.
+func TestBrokenStream(t *testing.T) {
+	m := session.Memory()
+	r := newReplica(t, broken{m, m.(session.Inbox), m.(session.Reader)}, func(c *agui.Config) { c.Log = slog.New(slog.DiscardHandler) })
+	res := r.do("POST", "", request("t", "m1", "hello"))
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(text); !strings.HasPrefix(got, "data: ") || strings.Contains(got, `{"error":`) {
+		t.Errorf("the stream is\n%s", got)
 	}
 }
 

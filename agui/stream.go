@@ -389,12 +389,15 @@ func (s *stream) fail(code, text string) error {
 	return cmp.Or(s.out.flush(), errDone)
 }
 
+// eventStream is the media type of a stream.
+const eventStream = "text/event-stream"
+
 // A sink writes server-sent events.
 type sink struct {
 	w       http.ResponseWriter
-	rc      *http.ResponseController
-	started bool
-	err     error
+	rc      *http.ResponseController // of w
+	started bool                     // something was written
+	err     error                    // of the first write that failed
 }
 
 // send writes an event. The id of the event is c, unless c is zero.
@@ -421,7 +424,7 @@ func (o *sink) send(w *wireEvent, at time.Time, c cursor) {
 func (o *sink) start() {
 	if !o.started {
 		h := o.w.Header()
-		h.Set("Content-Type", "text/event-stream")
+		h.Set("Content-Type", eventStream)
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		o.started = true
