@@ -67,7 +67,7 @@ type Engine interface {
 //     returns events until the agent has handled them.
 //   - GET ?threadId=… returns a snapshot of the thread and the events of its current run, if there is one. With the
 //     header Last-Event-ID, which a browser's EventSource sends when it reconnects, any replica returns exactly the
-//     events that follow the one with this id. Status 204 means that none will follow.
+//     events after the event with this id. Status 204 means that no events will follow.
 //   - DELETE ?threadId=… cancels the current run or the open questions. Status 202 means that the run has not ended
 //     yet. Disconnecting does not cancel a run: GET returns the rest of its events.
 //
@@ -87,11 +87,6 @@ type store interface {
 	session.Reader
 }
 
-const (
-	defaultMaxBody  = 4 << 20
-	defaultMaxTools = 32
-)
-
 // New returns a handler. Call Shutdown when it is no longer needed.
 func New(cfg Config) (*Handler, error) {
 	st, ok := cfg.Store.(store)
@@ -103,8 +98,8 @@ func New(cfg Config) (*Handler, error) {
 	case cfg.Engine != nil && (cfg.Agent.Model != nil || cfg.Agent.Toolkit != nil):
 		return nil, errors.New("agui: both Config.Agent and Config.Engine are set; the agent of an engine belongs to its workers")
 	}
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
-	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, defaultMaxTools))
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 4<<20)
+	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, 32))
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	h := &Handler{cfg: cfg, store: st}
 	if cfg.Engine != nil {

@@ -19,7 +19,7 @@
 // those of the request by id, and only new messages of the user are used. A history that differs from the
 // session's, for example because another tab has sent a message meanwhile, is an error; GET the thread to load it.
 // System and developer messages are refused, and the request's state and forwardedProps are not used. The request's
-// context is added to each new message as a [message.Hint], which the model trusts as much as the user's text.
+// context is added to each new message as a [message.Hint], and is as trusted as the user's text.
 //
 // # Events
 //
@@ -27,7 +27,8 @@
 // temporal) through a store that is a [session.Notifier] (package postgres). Otherwise, or if a piece is missing, a
 // message is sent when it is complete. The arguments of a tool call, which may be repaired, and the text of its result
 // are not streamed either; images in a result are not sent. Before a failed model call is repeated, its open text or
-// reasoning is ended, and a CUSTOM event "kitbag.discard" has its message id. An AG-UI step is one model call.
+// reasoning is ended, and a CUSTOM event "kitbag.discard" has its message id. An AG-UI step is one model call, and
+// an AG-UI subagent is a sub-agent.
 //
 // An open approval ends the run with an interrupt, whose metadata has the question ([event.Approval]) under "kitbag".
 // The payload that answers the interrupt is {"approved": true}, optionally with "editedArgs", and "remember" to accept

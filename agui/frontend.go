@@ -49,8 +49,8 @@ func storedGrant(st *agent.State) (grant, error) {
 	return g, err
 }
 
-// store sets the grant in a session's State.
-func (g grant) store(st *agent.State) error {
+// setIn sets the grant in a session's State.
+func (g grant) setIn(st *agent.State) error {
 	st.Scope.SetCeiling(g.ceiling)
 	return toolsKey.Update(toolstate.With(context.Background(), &st.Tools), func(list *[]frontendTool) error {
 		*list = slices.Clone(g.tools)
@@ -68,8 +68,8 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // may have another control.
 var controlTools = []string{"call_tool", "describe_tools", "enable_tools", "reset_tools", "search_tools"}
 
-// checkTools checks the tools of a request without the agent's toolkit, and returns them with default parameters where
-// there are none.
+// checkTools checks the tools of a request, but does not compare them with the agent's tools. In the result, missing
+// parameters are replaced by a schema that accepts any object.
 func checkTools(list []frontendTool, limit int) ([]frontendTool, error) {
 	if len(list) > limit {
 		return nil, fmt.Errorf("tools has %d tools; at most %d are allowed", len(list), limit)

@@ -308,9 +308,7 @@ const answerPrefix = "answer."
 
 func isAnswerID(input string) bool { return strings.HasPrefix(input, answerPrefix) }
 
-func interruptID(call string, question int64) string {
-	return call + "#" + itoa(question)
-}
+func interruptID(call string, question int64) string { return call + "#" + itoa(question) }
 
 // answerID returns the id of the input that is the nth answer to an interrupt. It has a hash, since the interrupt's id
 // may have characters that an input's id must not have.

@@ -205,7 +205,7 @@ func (r *runner) run(id string, g *grant) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if g != nil {
-		if err := g.store(s.State); err != nil {
+		if err := g.setIn(s.State); err != nil {
 			return err
 		}
 	}

@@ -195,7 +195,7 @@ func (h *Handler) setGrant(ctx context.Context, id string, g grant, st *agent.St
 	if err != nil {
 		return err
 	}
-	if err = g.store(s.State); err == nil {
+	if err = g.setIn(s.State); err == nil {
 		err = s.Save(ctx, s.State)
 	}
 	return errors.Join(err, s.Close())
@@ -217,13 +217,11 @@ func (s *stream) begin(st *agent.State, info session.Info, withMessages bool) er
 	if withMessages {
 		list = append(list, &wireEvent{Type: "MESSAGES_SNAPSHOT", Messages: messagesOf(st.Messages)})
 	}
-	for i, w := range list {
-		c := cursor{}
-		if i == len(list)-1 {
-			c = s.pos // only the last event has an id: a client that misses one of these events must begin again
-		}
-		s.out.send(w, now, c)
+	last := len(list) - 1
+	for _, w := range list[:last] {
+		s.out.send(w, now, cursor{}) // without an id: a client that does not get all of the list must begin again
 	}
+	s.out.send(list[last], now, s.pos)
 	return s.out.flush()
 }
 
@@ -300,7 +298,7 @@ func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info se
 		return err
 	}
 	if complete {
-		s.out.w.WriteHeader(http.StatusNoContent)
+		s.out.resp.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	// The client can be ahead of the store only during a run, whose events are sent before they are stored.

@@ -52,7 +52,7 @@ type stream struct {
 var errDone = errors.New("the stream is complete")
 
 func (h *Handler) newStream(w http.ResponseWriter, sessionID, thread string, c cursor) *stream {
-	return &stream{h: h, out: &sink{w: w, rc: http.NewResponseController(w)}, session: sessionID, thread: thread,
+	return &stream{h: h, out: &sink{resp: w, ctrl: http.NewResponseController(w)}, session: sessionID, thread: thread,
 		pos: c, resumedSeq: c.seq, processed: c.seq, translator: newTranslator(c)}
 }
 
@@ -394,55 +394,55 @@ const eventStream = "text/event-stream"
 
 // A sink writes server-sent events.
 type sink struct {
-	w       http.ResponseWriter
-	rc      *http.ResponseController // of w
+	resp    http.ResponseWriter
+	ctrl    *http.ResponseController // of resp
 	started bool                     // something was written
 	err     error                    // of the first write that failed
 }
 
 // send writes an event. The id of the event is c, unless c is zero.
-func (o *sink) send(w *wireEvent, at time.Time, c cursor) {
+func (o *sink) send(ev *wireEvent, at time.Time, c cursor) {
 	if o.err != nil {
 		return
 	}
-	w.Timestamp = at.UnixMilli()
-	data, err := json.Marshal(w)
+	ev.Timestamp = at.UnixMilli()
+	data, err := json.Marshal(ev)
 	if err != nil {
 		o.err = err
 		return
 	}
 	o.start()
 	if c != (cursor{}) {
-		_, o.err = fmt.Fprintf(o.w, "id: %s\n", c)
+		_, o.err = fmt.Fprintf(o.resp, "id: %s\n", c)
 	}
 	if o.err == nil {
-		_, o.err = fmt.Fprintf(o.w, "data: %s\n\n", data)
+		_, o.err = fmt.Fprintf(o.resp, "data: %s\n\n", data)
 	}
 }
 
 // start sets the header before the first write, and the deadline of the next write.
 func (o *sink) start() {
 	if !o.started {
-		h := o.w.Header()
+		h := o.resp.Header()
 		h.Set("Content-Type", eventStream)
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		o.started = true
 	}
-	_ = o.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails if the writer has no deadlines
+	_ = o.ctrl.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails if the writer has no deadlines
 }
 
 func (o *sink) comment() error {
 	if o.err == nil {
 		o.start()
-		_, o.err = fmt.Fprint(o.w, ":\n\n")
+		_, o.err = fmt.Fprint(o.resp, ":\n\n")
 	}
 	return o.flush()
 }
 
 func (o *sink) flush() error {
 	if o.err == nil && o.started {
-		o.err = o.rc.Flush()
+		o.err = o.ctrl.Flush()
 	}
 	return o.err
 }

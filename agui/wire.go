@@ -134,8 +134,8 @@ func jsonString(s string) json.RawMessage {
 
 func resultID(call string) string { return call + ".result" }
 
-// partID returns the id of the AG-UI message for the nth part of a message. The first text has the message's own id, to
-// which also the message's tool calls belong.
+// partID returns the id of the AG-UI message for the nth part of a message. The first text gets the message's own id,
+// which is the parent of the message's tool calls.
 func partID(msg string, n int, firstText bool) string {
 	if firstText {
 		return msg
