@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -232,6 +235,58 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s: request %d is %s", row.why, i+1, r.Body)
 			}
 		}
+	}
+}
+
+// refusesBoth is a client whose server refuses each request that contains text, after two such requests have arrived.
+type refusesBoth struct {
+	text, refusal string
+	arrived       sync.WaitGroup
+}
+
+func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Contains(body, []byte(c.text)) {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return http.DefaultClient.Do(r)
+	}
+	c.arrived.Done()
+	c.arrived.Wait()
+	text := fmt.Sprintf(`{"type":"error","error":{"type":"invalid_request_error","message":%q}}`, c.refusal)
+	return &http.Response{StatusCode: 400, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+// TestSimultaneousRefusals sends two requests before the server refuses the first: both are sent again.
+func TestSimultaneousRefusals(t *testing.T) {
+	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a"}}
+	talk.Request()
+	talk.Open = []string{"a", "b"}
+	forced := &model.Request{Messages: hi.Messages, Tools: addTool, Choice: model.ToolChoice{Mode: model.ChoiceRequired}}
+	for _, row := range []struct {
+		cfg           anthropic.Config
+		req           *model.Request
+		text, refusal string
+	}{
+		{anthropic.Config{LateTools: &late}, talk.Request(), "tool_addition", "role 'system' is not supported on this model"},
+		{anthropic.Config{}, forced, `"any"`, "tool_choice: type 'any' is not supported by this model"},
+		{anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}}, forced, `"disabled"`, "thinking: 'disabled' is not supported by this model"},
+	} {
+		client := &refusesBoth{text: row.text, refusal: row.refusal}
+		client.arrived.Add(2)
+		row.cfg.HTTPClient = client
+		m := newModel(t, anthropictest.New(t, anthropictest.Text("ok"), anthropictest.Text("ok")), row.cfg)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if _, _, err := model.Collect(m.Generate(t.Context(), row.req)); err != nil {
+					t.Errorf("%s: %v", row.text, err)
+				}
+			})
+		}
+		both.Wait()
 	}
 }
 

@@ -34,15 +34,17 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	}
 	switch {
 	case b.inlineTools && hasAny("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
-		return r.inlineTools.CompareAndSwap(false, true)
+		r.inlineTools.Store(true)
 	case b.forcedChoice && hasAny("tool_choice"):
-		return r.forcedChoice.CompareAndSwap(false, true)
+		r.forcedChoice.Store(true)
 	case b.thinkingOff && hasAny("thinking") && hasAny("disabled"):
-		return r.thinkingOff.CompareAndSwap(false, true)
+		r.thinkingOff.Store(true)
 	case hasAny("thinking") && hasAny("signature", "cannot be modified", "bound to a different"):
 		return r.dropThinking(msgs)
+	default:
+		return false
 	}
-	return false
+	return true // even if the feature was recorded before: a request that was sent at the same time still had it
 }
 
 // dropThinking records that the answers in msgs must be sent without their thinking. It returns false if all were

@@ -125,10 +125,10 @@ func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 	mode := m.cfg.Thinking.Mode
 	if mode == ThinkingAdaptive && b.forcedChoice ||
 		mode == ThinkingBudget && (b.forcedChoice || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.lacksThinking()) {
-		mode, b.thinkingOff = ThinkingOff, true
-		if m.refused.thinkingOff.Load() {
+		if mode = ThinkingOff; m.refused.thinkingOff.Load() {
 			mode = ThinkingDefault
 		}
+		b.thinkingOff = mode == ThinkingOff
 	}
 	t := &p.Thinking
 	switch mode {
