@@ -109,14 +109,6 @@ func (r *runner) reserve(id string, g, stored grant) (*job, error) {
 	return j, nil
 }
 
-func (r *runner) interrupt(ctx context.Context, id, input string) error {
-	if _, err := session.Send(ctx, r.store, id, input, agent.Interrupt{}); err != nil {
-		return err
-	}
-	r.wake(id, true)
-	return nil
-}
-
 // wake runs a session if it has inputs, or a run that another process has not finished. If rerun is set and the session
 // has a job, the job runs the session once more.
 func (r *runner) wake(id string, rerun bool) {

@@ -343,8 +343,7 @@ func (s *stream) isComplete(ctx context.Context, info session.Info) (bool, error
 
 // cancel interrupts the run of a thread, or ends its open questions.
 func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) error {
-	thread := r.URL.Query().Get("threadId")
-	id, err := h.sessionID(r, thread)
+	id, err := h.sessionID(r, r.URL.Query().Get("threadId"))
 	if err != nil {
 		return err
 	}
@@ -372,10 +371,10 @@ const cancelTimeout = 5 * time.Second
 // interrupt sends an interrupt to a session, and reports whether the session has consumed it within cancelTimeout.
 func (h *Handler) interrupt(ctx context.Context, id string) (consumed bool, err error) {
 	input := message.NewID("cancel")
-	if h.runner != nil {
-		err = h.runner.interrupt(ctx, id, input)
-	} else {
+	if h.runner == nil {
 		_, err = h.cfg.Engine.Send(ctx, id, input, agent.Interrupt{})
+	} else if _, err = session.Send(ctx, h.store, id, input, agent.Interrupt{}); err == nil {
+		h.runner.wake(id, true)
 	}
 	if err != nil {
 		return false, err

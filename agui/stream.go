@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	maxQueue     = 2 * listenerSize // published events
+	eventStream  = "text/event-stream" // the media type of a stream
+	maxQueue     = 2 * listenerSize    // published events
 	writeTimeout = 30 * time.Second
 
 	idleCheck      = time.Second // interval of the calls of [stream.checkIdle] while there are no events
@@ -388,9 +389,6 @@ func (s *stream) fail(code, text string) error {
 	s.out.send(&wireEvent{Type: "RUN_ERROR", Message: text, Code: code}, time.Now(), s.pos)
 	return cmp.Or(s.out.flush(), errDone)
 }
-
-// eventStream is the media type of a stream.
-const eventStream = "text/event-stream"
 
 // A sink writes server-sent events.
 type sink struct {
