@@ -57,7 +57,9 @@ func Config(store session.Store, wait func(context.Context) error) agui.Config {
 	}
 }
 
-func allow(name string) permission.Rule { return permission.Rule{Tool: name, Behavior: permission.Allow} }
+func allow(name string) permission.Rule {
+	return permission.Rule{Tool: name, Behavior: permission.Allow}
+}
 
 // State is the agent's Config.State: the notes and the open groups of tools.
 func State(st *agent.State) any {
