@@ -15,16 +15,11 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 			programs = append(programs, o.value)
 		}
 	}
-	if len(programs) == 0 {
-		for i, op := range p.ops {
-			if !op.opt {
-				programs = append(programs, op.arg)
-				p.ops = slices.Delete(p.ops, i, i+1)
-				break
-			}
-		}
+	if first := slices.IndexFunc(p.ops, func(op roleArg) bool { return !op.opt }); len(programs) == 0 && first >= 0 {
+		programs = append(programs, p.ops[first].arg)
+		p.ops = slices.Delete(p.ops, first, first+1)
 	}
-	// gawk(1), "Special File Names": /inet/tcp/0/host/port is a connection, including as an operand and in -v.
+	// gawk(1), "Special File Names": /inet/tcp/0/host/port is a connection, also as an operand or in a variable set by -v.
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "/inet") {
 			return "awk may open a network connection"
@@ -49,20 +44,30 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 type awkLexer struct {
 	text   string
 	pos    int
-	prev   string   // the last token: a keyword, "id", "num", "str", "re", an operator, or a state such as ">sink": a file to write follows
+	prev   string   // the last token: a keyword, "id", "num", "str", "re", an operator, or one of the following states
 	parens []string // the token before each open parenthesis
 	target string   // a file that the program writes
 	prints int      // number of parentheses around the current print statement, or -1
 }
 
-// The text after an ARGV that is only compared, if it is the left and the right operand of a comparison.
+// Values of awkLexer.prev that are not tokens.
+const (
+	needsOutput = ">file"        // after the ">" of a print: the name of a file to write follows
+	hasOutput   = "output"       // after that name
+	needsInput  = "<file"        // after "getline <": the name of a file to read follows
+	hasInput    = "input"        // after that name
+	getlineVar  = "getline name" // after the variable of a getline
+	condition   = "condition"    // after the ")" of if, while, for or switch
+)
+
+// What follows ARGV if it is the left or the right operand of a comparison.
 var (
 	awkArgvLeft  = lazy.Regexp(`^\[[0-9]+\]\s*(==|!=)`)
 	awkArgvRight = lazy.Regexp(`^\[[0-9]+\]\s*([){};\n]|&&|\|\||$)`)
 )
 
-// comparesArgv reports whether the program only compares the ARGV before the current position: any other use
-// may assign to it, and names a file to read.
+// comparesArgv reports whether the program only compares the element of ARGV before the current position. Other uses
+// may assign to the element, which awk then reads as the name of a file.
 func (a *awkLexer) comparesArgv() bool {
 	switch a.prev {
 	case "==", "!=":
@@ -93,13 +98,13 @@ func (a *awkLexer) check() string {
 				a.pos++
 			}
 		case c == '"':
-			why = a.str()
+			why = a.scanString()
 		case c == '/':
-			why = a.slash()
+			why = a.scanSlash()
 		case isWordByte(c):
-			why = a.ident()
+			why = a.scanWord()
 		default:
-			why = a.operator(c)
+			why = a.scanOperator(c)
 		}
 		if why != "" {
 			return why
@@ -108,11 +113,18 @@ func (a *awkLexer) check() string {
 	return ""
 }
 
+// accept consumes n bytes as the token prev. The program is not rejected.
+func (a *awkLexer) accept(n int, prev string) (why string) {
+	a.pos += n
+	a.prev = prev
+	return ""
+}
+
 func isWordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-func (a *awkLexer) str() string {
+func (a *awkLexer) scanString() string {
 	start := a.pos
 	for a.pos++; a.pos < len(a.text); a.pos++ {
 		switch a.text[a.pos] {
@@ -122,7 +134,7 @@ func (a *awkLexer) str() string {
 			return "the awk program has an unclosed string"
 		case '"':
 			a.pos++
-			if a.prev == ">sink" && !slices.Contains([]string{`"/dev/stderr"`, `"/dev/stdout"`, `"/dev/null"`}, a.text[start:a.pos]) {
+			if a.prev == needsOutput && !slices.Contains([]string{`"/dev/stderr"`, `"/dev/stdout"`, `"/dev/null"`}, a.text[start:a.pos]) {
 				a.target = strings.Trim(a.text[start:a.pos], `"`)
 				return "the awk program writes a file"
 			}
@@ -130,36 +142,30 @@ func (a *awkLexer) str() string {
 				return "the awk program may open a network connection"
 			}
 			switch a.prev {
-			case "<getline":
-				a.prev = "input"
-				return ""
-			case "input":
+			case needsInput:
+				return a.accept(0, hasInput)
+			case hasInput:
 				return "the name of a file that the awk program reads is not literal"
-			case "sunk":
+			case hasOutput:
 				return "the awk program writes a file"
-			case ">sink":
-				a.prev = "sunk"
-			default:
-				a.prev = "str"
+			case needsOutput:
+				return a.accept(0, hasOutput)
 			}
-			return ""
+			return a.accept(0, "str")
 		}
 	}
 	return "the awk program has an unclosed string"
 }
 
-// slash decides whether a slash is a regular expression or a division.
-func (a *awkLexer) slash() string {
-	// A division follows a value, a regular expression follows an operator. Cases in which versions of awk differ
-	// ("a++ /x/", "$/x/") are rejected.
+// scanSlash scans a division, which follows a value, or a regular expression, which follows an operator. It rejects
+// cases in which versions of awk differ ("a++ /x/", "$/x/").
+func (a *awkLexer) scanSlash() string {
 	switch a.prev {
-	case ">sink", "sunk":
+	case needsOutput, hasOutput:
 		return "the awk program writes a file"
 	case "id", "num", ")", "]", "str":
-		a.pos++
-		a.prev = "/"
-		return ""
-	case "++", "--", "re", "$", "then", "getline", "getline id", "length":
+		return a.accept(1, "/")
+	case "++", "--", "re", "$", condition, "getline", getlineVar, "length":
 		return "the awk program has syntax that is not supported"
 	}
 	for a.pos++; a.pos < len(a.text); a.pos++ {
@@ -177,9 +183,7 @@ func (a *awkLexer) slash() string {
 			}
 			a.pos = end
 		case '/':
-			a.pos++
-			a.prev = "re"
-			return ""
+			return a.accept(1, "re")
 		}
 	}
 	return "the awk program has an unclosed regular expression"
@@ -216,20 +220,22 @@ func plainBracket(text string, i int, delimiter byte) int {
 
 var className = lazy.Regexp(`^\[:[a-z]+:\]`)
 
-func (a *awkLexer) ident() string {
+// scanWord scans a number, a keyword or the name of a variable or function.
+func (a *awkLexer) scanWord() string {
 	start := a.pos
-	for a.pos < len(a.text) && (isWordByte(a.text[a.pos]) || a.text[a.pos] == '.' && a.text[start] <= '9') {
+	number := a.text[start] <= '9'
+	for a.pos < len(a.text) && (isWordByte(a.text[a.pos]) || number && a.text[a.pos] == '.') {
 		a.pos++
 	}
 	word := a.text[start:a.pos]
-	if word[0] <= '9' && !awkNumber().MatchString(word) {
-		return "the awk program has syntax that is not supported" // a name may directly follow a number
+	if number && !awkNumber().MatchString(word) {
+		return "the awk program has syntax that is not supported" // such as 1x, the number 1 followed by the variable x
 	}
-	if a.prev == ">sink" || a.prev == "sunk" {
+	if a.prev == needsOutput || a.prev == hasOutput {
 		return "the awk program writes a file"
 	}
-	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !a.comparesArgv() {
-		// gawk opens a connection for a file name /inet/…, wherever it expects a file.
+	// The name may be /inet/…, for which gawk opens a connection.
+	if a.prev == needsInput || a.prev == hasInput || word == "ARGV" && !a.comparesArgv() {
 		return "the name of a file that the awk program reads is not literal"
 	}
 	switch {
@@ -238,8 +244,8 @@ func (a *awkLexer) ident() string {
 	case word == "length": // a function that may be called without parentheses
 		a.prev = word
 	case a.prev == "getline":
-		a.prev = "getline id"
-	case word[0] <= '9':
+		a.prev = getlineVar
+	case number:
 		a.prev = "num"
 	case slices.Contains(awkKeywords, word):
 		a.prev = word
@@ -252,23 +258,22 @@ func (a *awkLexer) ident() string {
 	return ""
 }
 
-func (a *awkLexer) operator(c byte) string {
+func (a *awkLexer) scanOperator(c byte) string {
 	two := ""
 	if a.pos+1 < len(a.text) {
 		two = a.text[a.pos : a.pos+2]
 	}
-	if a.prev == ">sink" {
+	if a.prev == needsOutput {
 		return "the awk program writes a file"
 	}
-	if a.prev == "<getline" || a.prev == "input" && strings.IndexByte(")};\n \t>=!&|,#", c) < 0 {
+	// Only a separator ends the name of a file: anything else may append to it, as in getline < "a" $1.
+	if a.prev == needsInput || a.prev == hasInput && strings.IndexByte(")};\n \t>=!&|,#", c) < 0 {
 		return "the name of a file that the awk program reads is not literal"
 	}
 	if c == '<' && two != "<=" && strings.HasPrefix(a.prev, "getline") {
-		a.pos++
-		a.prev = "<getline"
-		return ""
+		return a.accept(1, needsInput)
 	}
-	if done, why := a.special(c, two); done || why != "" {
+	if done, why := a.special(c, two); done {
 		return why
 	}
 	switch {
@@ -279,43 +284,35 @@ func (a *awkLexer) operator(c byte) string {
 			before := a.parens[n-1]
 			a.parens = a.parens[:n-1]
 			if slices.Contains([]string{"if", "while", "for", "switch"}, before) {
-				a.pos++
-				a.prev = "then"
-				return ""
+				return a.accept(1, condition)
 			}
 		}
-	case c == '\n' && slices.Contains([]string{",", "&&", "||", "?", ":"}, a.prev):
-		a.pos++ // the statement continues
-		return ""
+	case c == '\n' && slices.Contains([]string{",", "&&", "||", "?", ":"}, a.prev): // the statement continues
+		return a.accept(1, a.prev)
 	case c == ';' || c == '\n' || c == '{' || c == '}':
 		a.prints = -1
-	case a.prev == "sunk", c < ' ' || c > '~':
+	case a.prev == hasOutput, c < ' ' || c > '~': // the name of the file to write continues, or not printable ASCII
 		return "the awk program has syntax that is not supported"
 	}
-	a.pos++
-	a.prev = string(c)
-	return ""
+	return a.accept(1, string(c))
 }
 
-// special handles operators of two characters, and operators that redirect or run something. It reports whether
-// it has consumed the operator, or returns why the program is rejected.
+// special scans operators of two characters, and operators that redirect or run something. It reports whether c begins
+// one of these, and why the program is rejected, or "".
 func (a *awkLexer) special(c byte, two string) (done bool, why string) {
 	switch {
-	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":
-		a.pos += 2
-		a.prev = two
+	case slices.Contains([]string{"||", "&&", "++", "--", ">=", "<=", "==", "!="}, two):
+		return true, a.accept(2, two)
 	case c == '|': // print | cmd, cmd | getline, and gawk's |&
-		return false, "the awk program runs a program"
+		return true, "the awk program runs a program"
 	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
-		return false, "the awk program includes another program, or calls a function by name"
+		return true, "the awk program includes another program, or calls a function by name"
 	// Outside parentheses a ">" after print redirects, inside parentheses it compares.
 	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
-		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
+		if two == ">>" {
 			a.pos++
 		}
-		a.prev = ">sink"
-	default:
-		return false, ""
+		return true, a.accept(1, needsOutput)
 	}
-	return true, ""
+	return false, ""
 }

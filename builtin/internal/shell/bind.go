@@ -11,15 +11,15 @@ import (
 // A binding is what is known about a shell variable. It holds for every value that the variable may have where
 // it is expanded.
 type binding struct {
-	vals    []string // the values it may have; nil if unknown
-	noDash  bool     // no value begins with "-"
-	numeric bool     // every value is a decimal number
-	named   bool     // every value, even after word splitting, is of the class names or a narrower one
-	local   bool     // no value begins with "/"
-	from    source   // source of the unknown values
+	vals        []string // the values it may have; nil if unknown
+	noDash      bool     // no value begins with "-"
+	numeric     bool     // every value is a decimal number
+	identifiers bool     // every value has a class other than anyText: no word of it begins with "-" or names a file
+	noSlash     bool     // no value begins with "/"
+	from        source   // the source of the values if vals is nil
 }
 
-// Limits on known values. A value may contain others: without a limit a few doublings would use up the memory.
+// Limits on known values. With x=$x$x the value doubles: without a limit a few such lines would use up the memory.
 const (
 	maxVariables = 100      // number of bindings, which are copied for each branch and subshell
 	maxValue     = 4 << 10  // bytes of one value
@@ -28,9 +28,9 @@ const (
 )
 
 func bindValues(vals ...string) binding {
-	b := binding{vals: vals, noDash: true, numeric: true, local: true}
+	b := binding{vals: vals, noDash: true, numeric: true, noSlash: true}
 	for _, v := range vals {
-		b.local = b.local && !strings.HasPrefix(v, "/")
+		b.noSlash = b.noSlash && !strings.HasPrefix(v, "/")
 		b.noDash = b.noDash && !strings.HasPrefix(v, "-")
 		b.numeric = b.numeric && isNumber(v)
 		if len(v) > maxValue {
@@ -40,8 +40,8 @@ func bindValues(vals ...string) binding {
 	return b
 }
 
-// plain reports whether word splitting and globbing leave all values unchanged.
-func (b binding) plain() bool {
+// staysOneWord reports whether word splitting and globbing leave all values unchanged.
+func (b binding) staysOneWord() bool {
 	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
 		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
 	})
@@ -49,8 +49,8 @@ func (b binding) plain() bool {
 
 // or returns what is known if either b or c applies.
 func (b binding) or(c binding) binding {
-	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, named: b.named && c.named, local: b.local && c.local}
-	if b.from == c.from && (b.vals == nil) == (c.vals == nil) {
+	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, identifiers: b.identifiers && c.identifiers, noSlash: b.noSlash && c.noSlash}
+	if b.from == c.from {
 		both.from = b.from
 	}
 	if b.vals == nil || c.vals == nil || len(b.vals)+len(c.vals) > maxValues {
@@ -65,8 +65,8 @@ func (b binding) or(c binding) binding {
 	return both
 }
 
-// set records the binding of a variable. Beyond maxVariables it records nothing, so nothing is known about the
-// variable, except for variables for which lookup has a default.
+// set records the binding of a variable. Beyond maxVariables it does not record further lower-case variables: lookup
+// knows nothing about these, while preset has bindings for some upper-case ones.
 func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
@@ -124,12 +124,11 @@ func (w *walker) maybe(f func()) {
 			old = w.preset(name)
 		}
 		both := b.or(old)
-		if !ok && name == strings.ToLower(name) { // it was not set before
+		if !ok && name == strings.ToLower(name) { // unset if f does not run, so that its text can only come from f
 			both.from = w.valuesOf(b)
 		}
 		w.vars[name] = both
 	}
-	// A binding that f dropped because of the limit stays unknown.
 }
 
 // markVolatile marks variables that are set at an unknown time, for example by a function: from now on nothing
@@ -153,8 +152,8 @@ func setsVariables(name string) bool {
 	return false
 }
 
-// assignedBy drops the bindings of variables that a simple command may set.
-func (w *walker) assignedBy(name string, args []arg) {
+// afterCommand updates what is known about variables after a simple command.
+func (w *walker) afterCommand(name string, args []arg) {
 	switch name {
 	case "eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc":
 		w.anyChanged = true // it may run code, or change the meaning of names, in this shell
@@ -162,25 +161,25 @@ func (w *walker) assignedBy(name string, args []arg) {
 		w.anyChanged = w.anyChanged || setArgs(w, &command{args: args}, nil) != ""
 	default:
 		if setsVariables(name) {
-			w.setBy(name, args[1:])
+			w.afterSetter(name, args[1:])
 		}
 	}
 }
 
-// setBy updates the bindings of the variables that a builtin such as read sets. The subscript of a name is evaluated.
-func (w *walker) setBy(name string, args []arg) {
+// afterSetter updates the bindings of the variables that a builtin named by setsVariables sets.
+func (w *walker) afterSetter(name string, args []arg) {
 	switch name {
 	case "let":
 		w.denyDynamic("a command that evaluates values")
-	case "declare", "typeset", "local", "export", "readonly": // after command or builtin
-		w.declared(args)
+	case "declare", "typeset", "local", "export", "readonly": // in "command export x"; see declaration for a plain export
+		w.declareWords(args)
 		return
-	case "printf":
+	case "printf": // only -v NAME sets a variable
 		if len(args) == 0 || args[0].known && !strings.HasPrefix(args[0].text, "-v") {
 			return
 		}
 		args = args[:min(len(args), 2)]
-	case "wait":
+	case "wait": // only -p NAME sets a variable
 		if !slices.ContainsFunc(args, func(a arg) bool { return !a.known || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "p") }) {
 			return
 		}
@@ -195,13 +194,13 @@ func (w *walker) setBy(name string, args []arg) {
 		case index && strings.ContainsAny(text, "$`"):
 			w.denyDynamic("an array index that is evaluated")
 		case syntax.ValidName(variable):
-			w.set(variable, w.readFrom(name, args))
+			w.set(variable, w.assignedValue(name, args))
 		}
 	}
 }
 
-// declared checks the words of a declaration that the parser does not consider assignments.
-func (w *walker) declared(args []arg) {
+// declareWords handles words of a declaration that the parser does not consider names or assignments.
+func (w *walker) declareWords(args []arg) {
 	w.mayAbort = true
 	for _, a := range args {
 		name, _, _ := strings.Cut(a.text, "=")
@@ -210,7 +209,7 @@ func (w *walker) declared(args []arg) {
 			w.markVolatile([]string{strings.TrimSuffix(name, "+")})
 		case !a.known && a.noDash && syntax.ValidName(name):
 			w.markVolatile([]string{name})
-		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "":
+		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "": // -i and -n evaluate
 			w.denyDynamic("a declaration that evaluates the assigned value")
 		}
 	}
@@ -231,141 +230,137 @@ type assignment struct {
 	number bool // if the variable is numeric, it stays numeric
 }
 
+// collectAssigned returns the variables that the code in n may set.
 func (w *walker) collectAssigned(n syntax.Node) assignedVars {
-	var c assignedVars
+	var vars assignedVars
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
-			if n.Name != nil && n != c.readIFS {
-				c.names = append(c.names, assignment{n.Name.Value, w.staysNumber(n)})
+			if n.Name != nil && n != vars.readIFS {
+				vars.names = append(vars.names, assignment{n.Name.Value, w.staysNumber(n)})
 			}
 		case *syntax.ArithmCmd:
 			if name, _ := counter(n.X); name != "" {
-				c.names = append(c.names, assignment{name, w.lookup(name).numeric})
+				vars.names = append(vars.names, assignment{name, w.lookup(name).numeric})
 			}
 		case *syntax.WordIter:
-			c.names = append(c.names, assignment{n.Name.Value, false})
+			vars.names = append(vars.names, assignment{n.Name.Value, false})
 		case *syntax.CallExpr:
 			if len(n.Args) == 0 {
 				break
 			}
 			if head, _ := soleLit(n.Args[0]); head == "read" && len(n.Assigns) == 1 && n.Assigns[0].Name.Value == "IFS" {
-				c.readIFS = n.Assigns[0]
+				vars.readIFS = n.Assigns[0]
 			}
-			c.call(n.Args)
+			vars.addCommand(n.Args)
 		case *syntax.DeclClause:
-			for _, a := range n.Args {
-				if text, ok := static(a.Value); a.Name == nil && (!ok || !strings.HasPrefix(text, "-")) {
-					c.unknown = true
+			for _, a := range n.Args { // a word that is no option may expand to any assignment
+				if text, ok := staticText(a.Value); a.Name == nil && (!ok || !strings.HasPrefix(text, "-")) {
+					vars.unknown = true
 				}
 			}
 		case *syntax.FuncDecl:
 			if n.Body != nil {
 				inner := w.collectAssigned(n.Body)
 				for _, s := range inner.names {
-					c.functions = append(c.functions, s.name)
+					vars.functions = append(vars.functions, s.name)
 				}
-				c.functions = append(c.functions, inner.functions...)
-				c.moves, c.unknown = c.moves || inner.moves, c.unknown || inner.unknown
+				vars.functions = append(vars.functions, inner.functions...)
+				vars.moves, vars.unknown = vars.moves || inner.moves, vars.unknown || inner.unknown
 			}
 			return false
 		}
 		return true
 	})
-	return c
+	return vars
 }
 
-// call adds the variables that a simple command may set. It knows only words without expansions: any other
-// word may be the name of a builtin or of a variable.
-func (c *assignedVars) call(args []*syntax.Word) {
-	head, ok := static(args[0])
-	for args = args[1:]; ok && (head == "command" || head == "builtin"); args = args[1:] {
-		for head, ok = "-", true; ok && strings.HasPrefix(head, "-"); {
-			if len(args) == 0 {
-				return
-			}
-			if head, ok = static(args[0]); strings.HasPrefix(head, "-") {
-				args = args[1:]
-			}
-			if head == "-v" || head == "-V" { // it runs nothing
-				return
-			}
+// addCommand adds the variables that a simple command may set. A word with an expansion may be the name of any
+// builtin or variable.
+func (vars *assignedVars) addCommand(args []*syntax.Word) {
+	head, ok := staticText(args[0])
+	// "command" and "builtin" may have options, and then run the builtin that follows.
+	for ok && (head == "command" || head == "builtin" || strings.HasPrefix(head, "-")) {
+		if len(args) == 1 || head == "-v" || head == "-V" { // it runs nothing
+			return
 		}
+		args = args[1:]
+		head, ok = staticText(args[0])
 	}
 	switch {
 	case !ok:
-		c.unknown = true
+		vars.unknown = true
 	case head == "cd" || head == "pushd" || head == "popd":
-		c.moves = true
+		vars.moves = true
 	case setsVariables(head):
-		c.setBy(head, args)
+		vars.addSetter(head, args[1:])
 	case slices.Contains([]string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "set"}, head):
-		c.unknown = true
+		vars.unknown = true
 	}
 }
 
-// setBy adds the variables that a builtin such as read may set.
-func (c *assignedVars) setBy(head string, args []*syntax.Word) {
+// addSetter adds the variables that a builtin named by setsVariables may set.
+func (vars *assignedVars) addSetter(head string, args []*syntax.Word) {
 	if head == "printf" && len(args) > 0 && !mayBeOption(args[0]) {
 		return
 	}
 	for _, name := range []string{"REPLY", "MAPFILE", "OPTARG", "OPTIND"} { // set without being named
-		c.names = append(c.names, assignment{name, false})
+		vars.names = append(vars.names, assignment{name, false})
 	}
 	for i := 0; i < len(args); i++ {
-		text, ok := static(args[i])
+		text, ok := staticText(args[i])
 		if !ok {
-			c.unknown = true
+			vars.unknown = true
 			return
 		}
 		name, _, _ := strings.Cut(text, "=")
 		name, _, _ = strings.Cut(name, "[")
 		for { // an option may have the name attached, as in -an
 			if syntax.ValidName(name) {
-				c.names = append(c.names, assignment{name, false})
+				vars.names = append(vars.names, assignment{name, false})
 			}
 			if !strings.HasPrefix(text, "-") || name == "" {
 				break
 			}
 			name = name[1:]
 		}
-		// A delimiter such as $'\0' is one word.
+		// The value of -d is not a variable; $'\0' would count as an unknown word.
 		if head == "read" && strings.HasPrefix(text, "-") && strings.HasSuffix(text, "d") && i+1 < len(args) && isQuoted(args[i+1]) {
 			i++
 		}
 	}
 }
 
-// static returns the text of a word that is always this one word: it has no expansion, no escape and no pattern.
-func static(word *syntax.Word) (text string, ok bool) {
+// staticText returns the text of a word that is always this one word: it has no expansion, no escape and no pattern.
+func staticText(word *syntax.Word) (text string, ok bool) {
 	if word == nil {
 		return "", true
 	}
+	if word.Lit() == "[" { // alone it is no pattern
+		return "[", true
+	}
 	for i, part := range word.Parts {
-		quoted := part
+		inner, special := part, `\{*?[`
 		if q, ok := part.(*syntax.DblQuoted); ok && !q.Dollar {
+			special = `\`
 			switch len(q.Parts) {
 			case 0:
 				continue
 			case 1:
-				quoted = q.Parts[0]
+				inner = q.Parts[0]
 			}
 		}
-		switch q := quoted.(type) {
+		switch p := inner.(type) {
 		case *syntax.Lit:
-			special := "\\"
-			if quoted == part {
-				special = "\\{*?["
-			}
-			if (q.Value != "[" || len(word.Parts) > 1) && (strings.ContainsAny(q.Value, special) || i == 0 && quoted == part && strings.HasPrefix(q.Value, "~")) {
+			if strings.ContainsAny(p.Value, special) || i == 0 && inner == part && strings.HasPrefix(p.Value, "~") {
 				return "", false
 			}
-			text += q.Value
+			text += p.Value
 		case *syntax.SglQuoted:
-			if q.Dollar && strings.Contains(q.Value, "\\") {
+			if p.Dollar && strings.Contains(p.Value, `\`) {
 				return "", false
 			}
-			text += q.Value
+			text += p.Value
 		default:
 			return "", false
 		}
@@ -375,7 +370,7 @@ func static(word *syntax.Word) (text string, ok bool) {
 
 // mayBeOption reports whether a word may begin with a dash.
 func mayBeOption(word *syntax.Word) bool {
-	if text, ok := static(word); ok {
+	if text, ok := staticText(word); ok {
 		return strings.HasPrefix(text, "-")
 	}
 	switch first := word.Parts[0].(type) {
@@ -410,13 +405,12 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 		switch {
 		case a.Name != nil:
 			w.markVolatile([]string{a.Name.Value})
-			plain := !a.Naked && !a.Append && a.Index == nil && a.Array == nil
-			if a.Index != nil || !a.Naked {
-				harmless = harmlessExport(a.Name.Value, w.value(a)) && plain && harmless
+			if a.Index != nil || !a.Naked { // walk the value in any case, because it may contain substitutions
+				harmless = harmlessExport(a.Name.Value, w.value(a)) && harmless
 			}
-			harmless = harmless && plain
+			harmless = harmless && !a.Naked && !a.Append && a.Index == nil && a.Array == nil
 		case a.Value != nil:
-			w.declared(w.fields(a.Value))
+			w.declareWords(w.fields(a.Value))
 			harmless = false
 		}
 	}
@@ -434,26 +428,23 @@ func harmlessExport(name string, value arg) bool {
 	return unsafePrefix(name, value) == ""
 }
 
-// readFrom returns what is known about the variables that a builtin sets: read sets them to parts of the pipe's
-// output.
-func (w *walker) readFrom(name string, args []arg) binding {
+// assignedValue returns what is known about the values that a builtin assigns: those of read and mapfile are parts of
+// the input.
+func (w *walker) assignedValue(name string, args []arg) binding {
 	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
 	}
 	if name == "read" && w.inputClass() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
-		return binding{noDash: true, named: true}
+		return binding{noDash: true, identifiers: true}
 	}
-	// A single variable gets the whole line, several variables get parts of it.
 	for len(args) > 1 && args[0].known {
-		switch {
-		case args[0].text == "-r" || args[0].text == "-t":
+		if args[0].text == "-r" || args[0].text == "-t" {
 			args = args[1:]
-			continue
-		case (args[0].text == "-d" || args[0].text == "-rd") && args[1].known && args[1].text == "":
+		} else if (args[0].text == "-d" || args[0].text == "-rd") && args[1].known && args[1].text == "" {
 			args = args[2:]
-			continue
+		} else { // another option, or several variables, which get parts of a line
+			break
 		}
-		break
 	}
 	if len(args) != 1 || w.customIFS {
 		return binding{}

@@ -10,8 +10,8 @@ import (
 
 // harmlessVariables may be set for a command without changing what it runs or writes. Other variables may
 // change it: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and many more make a harmless command run a file.
-// For variables that may name a file unsafePrefix requires a value without a slash. TZ names a file that is
-// only read as a time zone, and RUST_LOG and DEBUG have slashes in the names of modules.
+// unsafePrefix requires values without a slash, which name no file. TZ may name a file, which is only read as a time
+// zone; RUST_LOG and DEBUG have slashes in the names of modules.
 var harmlessVariables = []string{
 	"LANG", "LANGUAGE", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM",
 	"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_LOG", "RUST_BACKTRACE", "DEBUG", "VERBOSE", "CI",
@@ -38,8 +38,8 @@ func unsafePrefix(name string, value arg) string {
 // scriptNames are upper-case names that scripts use for their own variables, and that no read-only program uses.
 var scriptNames = strings.Fields("BASE BRANCH COMMIT COUNT DIR FILE FILES HASH LAST NAME NUM OUT OUTPUT POD RES RESULT SHA SIZE SUM TAG TOTAL VALUE VERSION")
 
-// unsafeVariable returns why assigning to a shell variable may change later commands, or "". Lower-case names
-// are the script's own.
+// unsafeVariable returns why assigning to a shell variable may change later commands, or "". Lower-case names are the
+// script's own, except for _, which bash sets, and those that programs read, such as http_proxy and npm_config_registry.
 func unsafeVariable(name string) string {
 	if slices.Contains(scriptNames, name) || name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
@@ -51,46 +51,55 @@ func unsafeVariable(name string) string {
 func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
 	w.secret, w.customIFS = "", false
-	args := w.words(c.Args)
-	// Values are walked even if the assignment is denied, because they may contain substitutions.
-	changed := ""
-	for _, as := range c.Assigns {
-		value := w.value(as)
-		name := as.Name.Value
-		if len(args) == 0 {
-			w.keepSecret(name)
-		}
-		if len(args) > 0 {
-			w.customIFS = w.customIFS || name == "IFS" && value.text != ""
-			// IFS before a read only determines how its line is split.
-			reading := name == "IFS" && args[0].known && args[0].text == "read"
-			if why := unsafePrefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
-				changed = "setting " + name + " may change the command"
-			}
-			continue
-		}
-		if why := unsafeVariable(name); why != "" {
+	if args := w.words(c.Args); len(args) > 0 {
+		why := w.prefix(c.Assigns, &args[0])
+		w.simpleCommand(args, w.raw(c), w.secret)
+		if why != "" {
 			w.deny(why)
+			w.cmds[first].Reason = why
 		}
-		b := binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, named: value.class != anyText}
-		switch {
-		case as.Append || as.Index != nil:
-			b = binding{}
-		case as.Array != nil:
-			b = binding{from: value.from}
-		case value.known:
-			b = bindValues(value.text)
-		}
-		w.set(name, b)
-	}
-	if len(args) > 0 {
-		w.simple(args, w.raw(c), w.secret)
-		if changed != "" {
-			w.deny(changed)
-			w.cmds[first].Reason = changed
+	} else {
+		for _, as := range c.Assigns {
+			w.assign(as)
 		}
 	}
 	w.redirects(s, first)
+}
+
+// prefix walks the assignments before a command and returns why one may change what the command does, or "". head is
+// the command's name.
+func (w *walker) prefix(assigns []*syntax.Assign, head *arg) (why string) {
+	for _, as := range assigns {
+		value := w.value(as) // even if the assignment is denied, because the value may contain substitutions
+		name := as.Name.Value
+		w.customIFS = w.customIFS || name == "IFS" && value.text != ""
+		splitsLine := name == "IFS" && head.known && head.text == "read" // all that IFS does for read
+		if !splitsLine && (unsafePrefix(name, value) != "" || as.Append || as.Index != nil) {
+			why = "setting " + name + " may change the command"
+		}
+	}
+	return why
+}
+
+// assign walks an assignment without a command.
+func (w *walker) assign(as *syntax.Assign) {
+	value := w.value(as)
+	name := as.Name.Value
+	w.keepSecret(name)
+	if why := unsafeVariable(name); why != "" {
+		w.deny(why)
+	}
+	var b binding
+	switch {
+	case as.Append || as.Index != nil: // the new value contains an old one
+	case as.Array != nil:
+		b.from = value.from
+	case value.known:
+		b = bindValues(value.text)
+	default:
+		b = binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, identifiers: value.class != anyText}
+	}
+	w.set(name, b)
 }
 
 // value evaluates the assigned value.
@@ -126,8 +135,7 @@ func (w *walker) value(as *syntax.Assign) arg {
 // is not one of them, because its programs may differ from those of the tables.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
-// add appends a new command.
-func (w *walker) add() *command {
+func (w *walker) addCommand() *command {
 	if n := len(w.cmds); n < cap(w.cmds) {
 		w.cmds = w.cmds[:n+1] // the element was not used before, so it is zero
 	} else {
@@ -138,22 +146,22 @@ func (w *walker) add() *command {
 	return c
 }
 
-// simple analyses one simple command, and then the command that it wraps.
-func (w *walker) simple(args []arg, text, secret string) {
+// simpleCommand analyses a command without its assignments and redirections, and then the commands that it runs.
+func (w *walker) simpleCommand(args []arg, text, secret string) {
 	head := &args[0]
-	at := len(w.cmds)
-	c := w.add()
+	i := len(w.cmds)
+	c := w.addCommand()
 	c.args, c.text, c.secret = args, text, secret
 	if !head.known || head.text == "" {
-		w.setEffects(at, &parsed{}, "the command's name is not literal")
+		w.setEffects(i, &parsed{}, "the command's name is not literal")
 		if !head.known && !head.field && len(args) > 1 { // it may expand to nothing
-			w.inside(at, func() { w.simple(args[1:], joinRaw(args[1:]), "") })
+			w.inside(i, func() { w.simpleCommand(args[1:], joinRaw(args[1:]), "") })
 		}
-		w.anyChanged = true
+		w.anyChanged = true // the command may be eval
 		return
 	}
 	c.name = path.Base(head.text)
-	if len(args) > maxOptions && tooManyOptions(args) {
+	if tooManyOptions(args) {
 		w.long = true
 		return
 	}
@@ -163,11 +171,11 @@ func (w *walker) simple(args []arg, text, secret string) {
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
 		why = head.text + " is not in a standard directory"
 	}
-	w.setEffects(at, p, why)
+	w.setEffects(i, p, why)
 	if p.spec != nil {
-		w.follow(at, p, why)
+		w.follow(i, p, why)
 	}
-	w.assignedBy(w.cmds[at].name, args)
+	w.afterCommand(w.cmds[i].name, args)
 }
 
 // maxOptions is how many options of a command are checked. The limit exists because an option may change the
@@ -184,10 +192,10 @@ func tooManyOptions(args []arg) bool {
 	return n > maxOptions
 }
 
-// follow analyses the commands that the command at index i runs.
+// follow analyses the commands that the command at index i runs. why is not empty if the tables do not accept it.
 func (w *walker) follow(i int, p *parsed, why string) {
 	for _, op := range p.ops {
-		if op.opt && op.kind == 's' {
+		if op.opt && op.kind == 's' { // the value of an option is shell source
 			w.inside(i, func() { w.script([]arg{op.arg}) })
 		}
 	}
@@ -205,23 +213,23 @@ func (s *spec) wraps() bool {
 	return slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 }
 
-// guess finds the command inside a wrapper whose options are not supported, for deny rules and the danger
-// analysis: the first known one, and an unknown one before it.
+// guess analyses the command inside a wrapper whose options are not supported, for deny rules and the danger analysis:
+// the first word that is a known command's name, and an earlier word that may expand to the name.
 func (w *walker) guess(s *spec, args []arg) {
 	known := slices.IndexFunc(args, func(a arg) bool {
 		f := families()[path.Base(a.text)]
 		return a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-")
 	})
 	if i := s.possibleCommand(args); i >= 0 && (known < 0 || i < known) {
-		w.simple(args[i:], joinRaw(args[i:]), "") // its name is unknown
+		w.simpleCommand(args[i:], joinRaw(args[i:]), "")
 	}
 	if known >= 0 {
-		w.simple(args[known:], joinRaw(args[known:]), "")
+		w.simpleCommand(args[known:], joinRaw(args[known:]), "")
 	}
 }
 
-// possibleCommand returns the index of the first unknown word that may be the command inside. It counts the operands
-// before it, and an unquoted word may expand to all of these as well.
+// possibleCommand returns the index of the first word that may expand to the name of the command inside, or -1: a word
+// after the wrapper's own operands, or an unquoted word, which may expand to these operands and the name.
 func (s *spec) possibleCommand(args []arg) int {
 	first := slices.IndexFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 	operands := 0
@@ -258,54 +266,44 @@ func (w *walker) inside(i int, f func()) {
 // wrapped analyses the command inside a wrapper.
 func (w *walker) wrapped(name string, p *parsed) {
 	rest := p.args[p.rest:]
-	// Options may also follow the name of a container.
+	// kubectl exec POD -it -- COMMAND: options may also follow the name of a pod or container.
 	dashes := slices.IndexFunc(rest, func(a arg) bool { return a.known && a.text == "--" })
 	if strings.HasPrefix(rest[0].text, "-") && dashes >= 0 && dashes+1 < len(rest) {
 		rest = rest[dashes+1:]
 	}
-	if name == "trap" { // the other arguments are signals
-		w.script(rest[:1])
+	switch {
+	case name == "trap", name == "parallel" && strings.Contains(rest[0].text, " "):
+		w.script(rest[:1]) // signals, or inputs, follow the script
 		return
-	}
-	if slices.ContainsFunc(p.spec.roles, func(r role) bool { return r.kind == 's' }) {
+	case slices.ContainsFunc(p.spec.roles, func(r role) bool { return r.kind == 's' }):
 		w.script(rest)
 		return
+	case name == "xargs":
+		rest = w.xargsCommand(p, rest)
 	}
-	if name == "parallel" && strings.Contains(rest[0].text, " ") {
-		w.script(rest[:1])
-		return
-	}
-	if name == "xargs" {
-		rest = w.fedByXargs(p, rest)
-	}
-	w.simple(rest, joinRaw(rest), "")
+	w.simpleCommand(rest, joinRaw(rest), "")
 }
 
+// joinRaw returns the words as written.
 func joinRaw(args []arg) string {
-	var b strings.Builder
-	for i, a := range args {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(a.raw)
+	raw := make([]string, len(args))
+	for i := range args {
+		raw[i] = args[i].raw
 	}
-	return b.String()
+	return strings.Join(raw, " ")
 }
 
 // script analyses shell source given as arguments.
 func (w *walker) script(args []arg) {
-	var b strings.Builder
+	texts := make([]string, len(args))
 	for i, a := range args {
 		if !a.known {
 			w.denyDynamic("shell code that is not literal")
 			return
 		}
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(a.text)
+		texts[i] = a.text
 	}
-	prog, err := w.parse(b.String())
+	prog, err := w.parse(strings.Join(texts, " "))
 	if err != nil {
 		w.denyDynamic("shell code that cannot be parsed: " + err.Error())
 		return

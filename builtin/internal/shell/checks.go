@@ -10,8 +10,8 @@ import (
 )
 
 // checks has the functions that check arguments of commands whose effect is not determined by
-// their options. They return why the arguments are not accepted, or "". They add what they
-// find to the effects and operands in parsed.
+// their options, by the name after "fn:" in the tables. They return why the arguments are not
+// accepted, or "", and add effects and operands to parsed.
 var checks map[string]func(*walker, *command, *parsed) string
 
 func init() {
@@ -19,8 +19,8 @@ func init() {
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,
-		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"getent": getentArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
+		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "subcommand": subcommandArgs, "reflog": reflogArgs, "code": codeArgs,
+		"getent": getentArgs, "service": serviceArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "tmux": tmuxArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
 
 		// A pager runs an operand such as +!ls as a command.
 		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
@@ -47,7 +47,7 @@ func init() {
 		"noslash": refusing("may be a file", func(op *roleArg) bool {
 			return !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb")
 		}),
-		// Settings are named like variables.
+		// Settings are named like variables, perhaps after a scope: //registry.example/:_authToken.
 		"nosecret": refusing("may hold credentials", func(op *roleArg) bool {
 			name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]
 			return !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name) || slices.Contains([]string{"key", "otp"}, name)
@@ -98,17 +98,18 @@ func printfArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// plainName matches names without a subscript, which bash would evaluate.
-var plainName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
+// lowerName matches a lower-case name without a subscript, which bash would evaluate.
+var lowerName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
 
 // readArgs allows only the script's own variables to be set by read.
 func readArgs(w *walker, _ *command, p *parsed) string {
+	// "read -r name _" discards the rest of the line.
 	names := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.text == "_" })
 	if array, ok := p.value("-a"); ok {
 		names = append(names, roleArg{arg: array})
 	}
 	for _, a := range names {
-		if !a.known || !plainName().MatchString(a.text) || unsafeVariable(a.text) != "" {
+		if !a.known || !lowerName().MatchString(a.text) || unsafeVariable(a.text) != "" {
 			return "it sets a variable that may not be the script's own"
 		}
 		w.set(a.text, binding{})
@@ -116,7 +117,8 @@ func readArgs(w *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// The operators of test: the words next to one are operands, whatever they are.
+// The operators of test. The word after an operator, or before a binary one, is an operand, even if it looks like an
+// operator.
 var (
 	unaryTests  = strings.Fields("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o !")
 	binaryTests = strings.Fields("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
@@ -137,7 +139,7 @@ func testArgs(w *walker, c *command, p *parsed) string {
 	for i, a := range args {
 		switch {
 		case a.known && (a.text == "-v" || a.text == "-R"):
-			if i+1 >= len(args) || !args[i+1].known || !plainName().MatchString(strings.ToLower(args[i+1].text)) {
+			if i+1 >= len(args) || !args[i+1].known || !lowerName().MatchString(strings.ToLower(args[i+1].text)) {
 				w.alarm(Dynamic, "a test of a variable's name evaluates it")
 				return "a test of a variable's name evaluates it"
 			}
@@ -154,31 +156,30 @@ func testArgs(w *walker, c *command, p *parsed) string {
 // toplevels are the usual expressions for the top of a repository's work tree.
 var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse --show-toplevel)", "\"`git rev-parse --show-toplevel`\""}
 
-// toplevel returns the top of the work tree that contains the current directory. Without one it returns the current
-// directory: git then prints nothing, and cd does not change the directory.
-func (w *walker) toplevel() (string, bool) {
+// toplevel returns the top of the work tree that contains the current directory, or "" if the directory is unknown.
+// Outside a work tree it returns the current directory: git then prints nothing, and cd does not change the directory.
+func (w *walker) toplevel() string {
 	if len(w.cwds) != 1 || w.cwdLost {
-		return "", false
+		return ""
 	}
-	top := w.factResult(fact{dir: w.cwds[0], top: true})
-	return top, top != ""
+	return w.answer(fact{question: workTreeTop, dir: w.cwds[0]})
 }
 
-// cdArgs tracks the change of directory. Without an operand cd goes home, popd and pushd to an
-// earlier directory, and -P to the target of links.
+// cdArgs tracks the change of directory. Without an operand cd goes home; popd and pushd go to an
+// earlier directory. With -P links in the operand are resolved.
 func cdArgs(w *walker, c *command, p *parsed) string {
 	switch {
 	case p.has("-P") && len(p.ops) > 0 && p.ops[0].known && !strings.Contains(p.ops[0].text, "..") && p.ops[0].text != "-" && !w.cwdLost:
 		w.addCwds(w.realPaths(w.cwds, p.ops[0].text))
 	case p.has("-P"), c.name != "cd" && (len(p.ops) == 0 || strings.HasPrefix(p.ops[0].text, "+")):
-		w.cd(anything(""))
+		w.loseCwd()
 	case len(p.ops) == 0:
 		w.cd(literal(w.at.Home))
 	case c.name == "cd" && slices.Contains(toplevels, p.ops[0].raw):
-		if top, ok := w.toplevel(); ok {
+		if top := w.toplevel(); top != "" {
 			w.cd(literal(top))
 		} else {
-			w.cd(anything(""))
+			w.loseCwd()
 		}
 	default:
 		w.cd(p.ops[0].arg)
@@ -193,18 +194,18 @@ func setArgs(w *walker, c *command, _ *parsed) string {
 	if len(c.args) == 1 && !w.in.noValue {
 		return environmentShown
 	}
-	want := false
+	expectName := false // after -o
 	for _, a := range c.args[1:] {
 		switch {
 		case !a.known:
 			return a.raw + " is not literal"
-		case want:
+		case expectName:
 			if !slices.Contains([]string{"pipefail", "errexit", "nounset", "xtrace"}, a.text) {
 				return "option " + a.text + " is not on the list"
 			}
-			want = false
+			expectName = false
 		case len(a.text) > 1 && strings.ContainsAny(a.text[:1], "-+") && strings.Trim(a.text[1:], "euxo") == "":
-			want = strings.HasSuffix(a.text, "o")
+			expectName = strings.HasSuffix(a.text, "o")
 		default:
 			return "it sets " + a.text
 		}
@@ -212,7 +213,8 @@ func setArgs(w *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// envArgs skips the assignments between a wrapper and its command.
+// envArgs skips the assignments between a wrapper and its command. Without a command env shows the environment, which
+// is empty after -i; -S contains the command.
 func envArgs(w *walker, _ *command, p *parsed) string {
 	why := ""
 	if p.rest < 0 && !p.has("-i", "--ignore-environment", "-S", "--split-string") && !w.in.noValue {
@@ -275,10 +277,10 @@ func sshArgs(_ *walker, c *command, p *parsed) string {
 	p.whole = p.rest >= 0 && strings.HasPrefix(p.args[p.rest].prefix(), "-")
 	for i, a := range c.args[1:] {
 		before, text := c.args[i].text, strings.ToLower(a.text)
-		value := strings.HasPrefix(before, "-") && strings.HasSuffix(before, "o")
+		afterO := strings.HasPrefix(before, "-") && strings.HasSuffix(before, "o")
 		for _, key := range sshKeywords {
 			attached := strings.HasPrefix(text, "-") && strings.Contains(text, "o"+key)
-			if attached || value && strings.HasPrefix(strings.TrimSpace(text), key) {
+			if attached || afterO && strings.HasPrefix(strings.TrimSpace(text), key) {
 				p.whole = true
 			}
 		}
@@ -286,8 +288,8 @@ func sshArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// statusArgs accepts "service NAME status" only.
-func statusArgs(_ *walker, _ *command, p *parsed) string {
+// serviceArgs accepts "service NAME status" only.
+func serviceArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) != 2 || !p.ops[1].known || p.ops[1].text != "status" {
 		return "it does more than show the status"
 	}
@@ -298,7 +300,7 @@ func statusArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// uploadArgs finds the files that curl sends: "@file", or "name=@file".
+// uploadArgs finds the files that curl sends: "@file", or "name=@file;type=…".
 func uploadArgs(_ *walker, _ *command, p *parsed) string {
 	for _, o := range p.given {
 		if _, name, ok := strings.Cut(o.value.text, "@"); ok && slices.Contains(uploads, o.name) {
@@ -316,8 +318,8 @@ var uploads = strings.Fields("-d -F -H --data --data-ascii --data-binary --data-
 // expandsTwice matches a format with a modifier, such as #{E:session_name}, that expands a value as a format again.
 var expandsTwice = lazy.Regexp(`#\{[^#}]*:`)
 
-// jobArgs refuses formats with "#( )", which tmux runs.
-func jobArgs(_ *walker, c *command, _ *parsed) string {
+// tmuxArgs refuses formats with "#( )", which tmux runs.
+func tmuxArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
 		if !a.known || strings.Contains(a.text, "#(") || expandsTwice().MatchString(a.text) {
 			return a.raw + " may run a program"
@@ -343,10 +345,8 @@ func ddArgs(_ *walker, c *command, p *parsed) string {
 
 // historyArgs allows history only to show entries.
 func historyArgs(_ *walker, c *command, _ *parsed) string {
-	for _, a := range c.args[1:] {
-		if !a.known || !isNumber(a.text) {
-			return "it changes the history"
-		}
+	if slices.ContainsFunc(c.args[1:], func(a arg) bool { return !a.known || !isNumber(a.text) }) {
+		return "it changes the history"
 	}
 	return ""
 }
@@ -401,26 +401,27 @@ func copying(kind byte) func(*walker, *command, *parsed) string {
 	}
 }
 
-// subArgs requires a subcommand: without one the command does its main work.
-func subArgs(_ *walker, _ *command, p *parsed) string {
+// subcommandArgs requires a subcommand: without one the command does its main work.
+func subcommandArgs(_ *walker, _ *command, p *parsed) string {
 	if p.rest < 0 && len(p.given) == 0 {
 		return "without a subcommand it changes something"
 	}
 	return ""
 }
 
-// reaching matches words of inline code that does more than compute and print. It only decides which code no rule
-// may allow. The absence of a match proves nothing: inline code is never read-only.
-var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
+// alarmingCode matches words of inline code that does more than compute and print. A match raises an alarm that no
+// rule silences. The absence of a match proves nothing: inline code is never read-only.
+var alarmingCode = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
 
-// codeArgs raises an alarm for inline code that matches reaching.
+// codeArgs raises an alarm for inline code that matches alarmingCode. The code follows an option that ends with one of
+// the letters c, e, E, r (php) and p (node), or --eval.
 func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
 		if len(a.text) < 2 || a.text[0] != '-' || strings.IndexByte("ceErp", a.text[len(a.text)-1]) < 0 && a.text != "--eval" {
 			continue
 		}
-		quoted := slices.Contains([]string{"perl", "ruby", "php"}, c.name) && strings.Contains(c.args[i+1].text, "`")
-		if quoted || reaching().MatchString(c.args[i+1].text) {
+		runs := slices.Contains([]string{"perl", "ruby", "php"}, c.name) && strings.Contains(c.args[i+1].text, "`")
+		if runs || alarmingCode().MatchString(c.args[i+1].text) {
 			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
 		}
 	}
@@ -434,7 +435,7 @@ func composeArgs(w *walker, c *command, p *parsed) string {
 		if !op.known || op.text == "-" || path.IsAbs(op.text) || strings.ContainsAny(op.text, ":,") {
 			return op.raw + " is not a file of the project"
 		}
-		names = append(names, op.text+":include|extends")
+		names = append(names, op.text+":include|extends") // see untrustedFile
 	}
 	if names == nil {
 		return ""

@@ -30,7 +30,7 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.inner(c)
 		}
 	case *syntax.TimeClause:
-		t := w.add()
+		t := w.addCommand()
 		t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
 		if c.Stmt != nil {
 			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
@@ -38,8 +38,8 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.FuncDecl:
 		w.function(c)
 	case *syntax.DeclClause:
-		if args := listing(c); args != nil {
-			w.simple(args, w.raw(c), "")
+		if args := shownNames(c); args != nil {
+			w.simpleCommand(args, w.raw(c), "")
 			return
 		}
 		w.declaration(c)
@@ -49,12 +49,12 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.ArithmCmd:
 		if !w.counted(c.X) {
 			w.denyDynamic("a command that evaluates values")
-			w.dropDeclared(c)
+			w.dropNamed(c)
 			w.inner(c)
 		}
 	default: // LetClause, and nodes of later versions of the parser
 		w.denyDynamic("a command that evaluates values")
-		w.dropDeclared(c)
+		w.dropNamed(c)
 		w.inner(c)
 	}
 }
@@ -78,9 +78,9 @@ func (w *walker) function(c *syntax.FuncDecl) {
 	w.vars = vars
 }
 
-// listing returns the words of a declaration that only shows variables, such as declare -p PATH. The tables say
-// which options are allowed.
-func listing(c *syntax.DeclClause) []arg {
+// shownNames returns the words of a declaration that only shows variables or functions, such as declare -p PATH, or
+// nil. The tables say which options are allowed.
+func shownNames(c *syntax.DeclClause) []arg {
 	args := []arg{literal(c.Variant.Value)}
 	for _, a := range c.Args {
 		switch {
@@ -94,6 +94,7 @@ func listing(c *syntax.DeclClause) []arg {
 			args = append(args, literal(a.Value.Lit()))
 		}
 	}
+	// -p, -f and -F show; any other option must be in the same word.
 	if len(args) < 2 || !args[1].option() || !strings.ContainsAny(args[1].text, "pfF") || slices.ContainsFunc(args[2:], func(a arg) bool { return a.option() }) {
 		return nil
 	}
@@ -112,8 +113,8 @@ func calls(n syntax.Node, name string) bool {
 	return found
 }
 
-// dropDeclared drops the bindings of the variables that a declaration names.
-func (w *walker) dropDeclared(n syntax.Node) {
+// dropNamed drops the bindings of all variables whose names occur in n, which may assign to them.
+func (w *walker) dropNamed(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
@@ -128,43 +129,47 @@ func (w *walker) dropDeclared(n syntax.Node) {
 }
 
 func (w *walker) binary(c *syntax.BinaryCmd) {
-	in := w.in
-	switch c.Op {
-	case syntax.AndStmt, syntax.OrStmt:
-		before := w.cwds
-		w.stmt(c.X)
-		after := w.cwds
-		moved, ok := cdOf(c.X)
-		if ok && !w.cwdLost {
-			// The right side only runs if the cd succeeded, or only if it failed.
-			w.cwds = before
-			if c.Op == syntax.AndStmt {
-				w.cwds = w.resolveAll(before, moved)
-			}
-			right := w.cwds
-			w.maybe(func() { w.stmt(c.Y) })
-			if slices.Equal(w.cwds, right) {
-				w.cwds = after
-			} else {
-				w.addCwds(after)
-			}
-		} else {
-			w.maybe(func() { w.stmt(c.Y) })
-		}
-	default:
-		from := int32(len(w.cmds))
-		if in.piped {
-			from = in.inputs
-		}
-		_, simple := c.X.Cmd.(*syntax.CallExpr)
-		_, listed := c.X.Cmd.(*syntax.DeclClause)
-		w.in.noValue = (simple || listed) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
-		w.maybe(func() { w.stmt(c.X) })
-		w.in.noValue = in.noValue
-		w.in.piped, w.in.inputs, w.in.fed = true, from, c.X
-		w.in.input = w.printedBy(int(from))
-		w.maybe(func() { w.stmt(c.Y) })
+	if c.Op != syntax.AndStmt && c.Op != syntax.OrStmt {
+		w.pipe(c)
+		return
 	}
+	in, before := w.in, w.cwds
+	defer func() { w.in = in }()
+	w.stmt(c.X)
+	after := w.cwds
+	name, isCd := cdOperand(c.X)
+	if !isCd || w.cwdLost {
+		w.maybe(func() { w.stmt(c.Y) })
+		return
+	}
+	// The right side only runs if the cd succeeded, or only if it failed.
+	right := before
+	if c.Op == syntax.AndStmt {
+		right = resolveAll(before, name)
+	}
+	w.cwds = right
+	w.maybe(func() { w.stmt(c.Y) })
+	if slices.Equal(w.cwds, right) { // the right side does not change the directory
+		w.cwds = after
+	} else {
+		w.addCwds(after)
+	}
+}
+
+func (w *walker) pipe(c *syntax.BinaryCmd) {
+	in := w.in
+	first := int32(len(w.cmds))
+	if in.piped {
+		first = in.inputs
+	}
+	_, simple := c.X.Cmd.(*syntax.CallExpr)
+	_, declares := c.X.Cmd.(*syntax.DeclClause)
+	w.in.noValue = (simple || declares) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
+	w.maybe(func() { w.stmt(c.X) })
+	w.in.noValue = in.noValue
+	w.in.piped, w.in.inputs, w.in.fed = true, first, c.X
+	w.in.input = w.printedBy(int(first))
+	w.maybe(func() { w.stmt(c.Y) })
 	w.in = in
 }
 
@@ -183,7 +188,7 @@ func (w *walker) test(x syntax.TestExpr) string {
 	case *syntax.BinaryTest:
 		switch x.Op {
 		case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
-			if !w.numeral(x.X) || !w.numeral(x.Y) {
+			if !w.isNumeric(x.X) || !w.isNumeric(x.Y) {
 				return "a numeric comparison in [[ ]] evaluates its operands"
 			}
 		case syntax.TsReMatch: // bash also counts parentheses inside brackets
@@ -199,7 +204,8 @@ func (w *walker) test(x syntax.TestExpr) string {
 	return ""
 }
 
-func (w *walker) numeral(x syntax.TestExpr) bool {
+// isNumeric reports whether an operand of a numeric comparison, perhaps in double quotes, has nothing that bash evaluates.
+func (w *walker) isNumeric(x syntax.TestExpr) bool {
 	word, ok := x.(*syntax.Word)
 	if !ok {
 		return false

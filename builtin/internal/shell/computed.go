@@ -9,49 +9,47 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// The functions of this file find the secrets among the names that a word may expand to.
+// The functions of this file find the secrets that a computed word may name: one whose text is known only at run time.
 
-// secretAmong returns which secret a word may name, or "".
-func (w *walker) secretAmong(c *command, op *arg) string {
-	if cut := withoutProc(op.text); cut != op.text {
-		there := *op
-		switch there.text = cut; strings.Count(cut, hole) {
+// secretByWord returns which secret a word of the command may name, or "".
+func (w *walker) secretByWord(c *command, a *arg) string {
+	if text := withoutProc(a.text); text != a.text {
+		short := *a
+		short.text = text
+		switch strings.Count(text, hole) {
 		case 0:
-			there.from = 0
-		case strings.Count(op.text, hole):
-		default: // some holes were cut, perhaps the first one, to which from belongs
-			there.from = anywhere
+			short.from = 0
+		case strings.Count(a.text, hole):
+		default: // from is the source of the first hole, which may be gone
+			short.from = anywhere
 		}
-		op = &there
+		a = &short
 	}
-	if op.text == hole && strings.Contains(op.raw, "{}") && strings.Contains(op.raw, ",") { // {}/{a,b} after xargs
-		return "the braces of " + op.raw + " cannot be expanded"
+	if a.text == hole && strings.Contains(a.raw, "{}") && strings.Contains(a.raw, ",") { // {}/{a,b} after xargs
+		return "the braces of " + a.raw + " cannot be expanded"
 	}
-	r := w.reach(c, op)
-	visited := c.in.visits && op.from >= firstOrigin // find or fd finds the name
-	if name := r.inUnknownDir(c); name != "" && !visited {
+	r := w.reach(c, a)
+	visited := c.in.visits && a.from >= firstOrigin // find or fd finds the name
+	if name := r.nameInUnknownCwd(c); name != "" && !visited {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
 	}
-	if name := r.secretElsewhere(&w.at, visited); name != "" {
+	if name := r.nameInUnknownDir(&w.at, visited); name != "" {
 		return name + " may be that of a secret in some directory"
 	}
 	tree := c.recursive()
 	for _, word := range r.words {
-		word.wild = word.wild || strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
-		if tree {
-			for _, dir := range c.globs(&word) {
-				r.spots = append(r.spots, spot{dir: dir, hidden: true})
-			}
-		}
+		wild := word.wild || strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
 		for _, glob := range c.globs(&word) {
+			if tree {
+				r.spots = append(r.spots, spot{dir: glob, hidden: true})
+			}
 			why := pathrule.SecretName(glob)
-			switch dir, base := path.Split(glob); {
-			case why != "":
-			case word.wild:
+			dir, base := path.Split(glob)
+			if why == "" && wild {
 				why = pathrule.SecretGlob(glob)
 				r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: base[0] == '.'})
-			default:
-				why = w.factResult(fact{dir: path.Clean(dir), tree: true, hidden: true, bases: []string{base}})
+			} else if why == "" {
+				why = w.answer(fact{question: secretBelow, dir: path.Clean(dir), hidden: true, bases: []string{base}})
 			}
 			if why != "" {
 				return why
@@ -59,54 +57,64 @@ func (w *walker) secretAmong(c *command, op *arg) string {
 		}
 	}
 	for _, s := range r.spots {
-		secret := func(base string) bool {
-			return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayFindSecret(base)
-		}
-		listed := fact{dir: s.dir, hidden: s.hidden, bases: s.bases, deep: s.deep, through: s.through, regular: s.regular, trees: tree, listed: true}
-		for _, listed.cwd = range append([]string{""}, c.cwds...) {
-			if s.dir == "" || listed.cwd != "" && !s.words {
-				continue
-			}
-			if why := w.factResult(listed); why != "" {
-				return why
-			}
-		}
-		if s.extra {
-			continue
-		}
-		if tree {
-			s.plain, s.bases = c.selectsHarmless(), nil
-			if why := pathrule.SecretGlob(path.Join("/x", s.end, "*")); s.dir == "" && !s.plain && why != "" {
-				return why
-			}
-		}
-		if s.plain {
-			continue
-		}
-		named := s.bases == nil || slices.ContainsFunc(s.bases, secret)
-		dirs := []string{s.dir}
-		if s.dir == "" {
-			if dirs = c.cwds; len(dirs) == 0 && w.at.Cwd != "" {
-				dirs = []string{w.at.Cwd}
-			}
-		}
-		if s.start != "" && (tree || s.start != "/") {
-			dirs = append(slices.Clone(dirs), s.start)
-		}
-		for _, dir := range dirs {
-			if !named && !pathrule.SecretByPlace(dir) && !slices.ContainsFunc(settingsFiles, func(name string) bool { return pathrule.NameMatches(name, s.bases) }) {
-				continue
-			}
-			if why := w.factResult(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
-				return why
-			}
+		if why := w.secretInSpot(c, s, tree); why != "" {
+			return why
 		}
 	}
 	return ""
 }
 
-// inUnknownDir returns a name, relative to an unknown current directory, that may be a secret's, or "".
-func (r *reach) inUnknownDir(c *command) string {
+// secretInSpot returns which secret a name in s may be, or "". With tree the command reads everything below a name.
+func (w *walker) secretInSpot(c *command, s spot, tree bool) string {
+	if s.dir != "" {
+		cwds := []string{""}
+		if s.words {
+			cwds = append(cwds, c.cwds...)
+		}
+		for _, cwd := range cwds {
+			links := linkSearch{cwd: cwd, deep: s.deep, through: s.through, regular: s.regular, trees: tree}
+			if why := w.answer(fact{question: secretLinked, dir: s.dir, hidden: s.hidden, bases: s.bases, links: links}); why != "" {
+				return why
+			}
+		}
+	}
+	if s.extra {
+		return ""
+	}
+	if tree {
+		s.plain, s.bases = c.selectsHarmless(), nil
+		if why := pathrule.SecretGlob(path.Join("/x", s.end, "*")); s.dir == "" && !s.plain && why != "" { // below any directory x
+			return why
+		}
+	}
+	if s.plain {
+		return ""
+	}
+	dirs := []string{s.dir}
+	if s.dir == "" {
+		if dirs = c.cwds; len(dirs) == 0 && w.at.Cwd != "" {
+			dirs = []string{w.at.Cwd}
+		}
+	}
+	if s.start != "" && (tree || s.start != "/") { // "/" says nothing about the directory of a single file
+		dirs = append(slices.Clone(dirs), s.start)
+	}
+	mayMatch := s.bases == nil || slices.ContainsFunc(s.bases, func(base string) bool {
+		return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayFindSecret(base)
+	}) || slices.ContainsFunc(settingsFiles, func(name string) bool { return pathrule.NameMatches(name, s.bases) })
+	for _, dir := range dirs {
+		if !mayMatch && !pathrule.SecretByPlace(dir) {
+			continue
+		}
+		if why := w.answer(fact{question: secretBelow, dir: dir, hidden: s.hidden, bases: s.bases}); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// nameInUnknownCwd returns a name, relative to an unknown current directory, that may be a secret's, or "".
+func (r *reach) nameInUnknownCwd(c *command) string {
 	if len(c.cwds) > 0 {
 		return ""
 	}
@@ -116,7 +124,7 @@ func (r *reach) inUnknownDir(c *command) string {
 		}
 	}
 	for _, s := range r.spots {
-		for _, base := range s.bases { // if there are none, see secretElsewhere
+		for _, base := range s.bases { // if there are none, see nameInUnknownDir
 			if s.dir == "" && pathrule.MayBeKept(base) {
 				return base
 			}
@@ -125,28 +133,26 @@ func (r *reach) inUnknownDir(c *command) string {
 	return ""
 }
 
-// secretElsewhere returns a name in an unknown directory, or in some directory below the user's home, that may be a secret's,
-// or "". A name of which nothing is known may be, unless visited says that find or fd finds it.
-func (r *reach) secretElsewhere(at *pathrule.Place, visited bool) string {
+// nameInUnknownDir returns a name that may be a secret's, in an unknown directory or in one of the directories below the
+// user's home, or "". If find or fd finds the names (visited), a name of which nothing is known does not count.
+func (r *reach) nameInUnknownDir(at *pathrule.Place, visited bool) string {
 	for _, s := range r.spots {
 		fixed, _ := pathrule.Fixed(s.dir)
 		home := s.dir != "" && s.deep && at.Home != "" && pathrule.Below(at.Home, fixed)
 		if s.dir != "" && !home {
 			continue
 		}
-		// In a directory with an unknown name any file may be meant.
 		dir, base := path.Split(s.end)
-		below := dir != ""
-		computed := home || s.up || below && strings.ContainsAny(path.Base(dir)+base, "*?[") && !visited
-		if s.bases == nil && (computed || s.dir == "" && !visited) {
+		anyDir := home || s.up || dir != "" && strings.ContainsAny(path.Base(dir)+base, "*?[") && !visited // the directory may be one for secrets, such as .docker
+		if s.bases == nil && (anyDir || !visited) {
 			return cmp.Or(s.end, "a file")
 		}
 		for _, base := range s.bases {
 			name := base
-			if below {
+			if dir != "" {
 				name = s.end
 			}
-			if pathrule.MayEndSecret(name) || computed && pathrule.MayBeKept(base) {
+			if pathrule.MayEndSecret(name) || anyDir && pathrule.MayBeKept(base) {
 				return name
 			}
 		}

@@ -32,7 +32,7 @@ func (w *walker) dangers() []Danger {
 		if why := w.reveals(c); why != "" {
 			add(Credentials, c, why)
 		}
-		if c.Reason != "" && !c.maybeOption && !c.mayShow {
+		if c.Reason != "" && !c.maybeOption && !c.mayShow { // with one of these two the command probably only reads
 			if c.in.dynamic != "" {
 				add(Dynamic, c, "it is in "+c.in.dynamic)
 			} else if why := substituted(c); why != "" {
@@ -43,56 +43,52 @@ func (w *walker) dangers() []Danger {
 	return found
 }
 
-// substituted reports commands with effects whose operands are the output of other commands: "rm $(cat list)"
-// does not show a user, or a rule, which files it removes. Operands of commands that only read may come from
-// any command.
+// substituted returns why a user, or a rule, cannot see on what a command with effects acts, or "": "rm $(cat list)"
+// does not show which files it removes. Operands of commands that only read may come from any command.
 func substituted(c *command) string {
-	for _, a := range c.args {
-		if !a.known && (strings.Contains(a.raw, "$(") || strings.Contains(a.raw, "`") || strings.Contains(a.raw, "<(") || strings.Contains(a.raw, ">(")) {
-			return "its arguments come from other commands"
-		}
+	printed := func(a *arg) bool {
+		return !a.known && slices.ContainsFunc([]string{"$(", "`", "<(", ">("}, func(open string) bool { return strings.Contains(a.raw, open) })
 	}
-	for _, t := range c.targets {
-		if !t.known && (strings.Contains(t.raw, "$(") || strings.Contains(t.raw, "`") || strings.Contains(t.raw, ">(")) {
-			return "it writes to a path that another command prints"
-		}
+	if slices.ContainsFunc(c.args, func(a arg) bool { return printed(&a) }) {
+		return "its arguments come from other commands"
+	}
+	if slices.ContainsFunc(c.targets, func(t operand) bool { return printed(&t.arg) }) {
+		return "it writes to a path that another command prints"
 	}
 	return ""
 }
 
-// runsUnknown reports commands that run unknown text as a script.
+// runsUnknown returns why a command runs unknown text as a script, or "".
 func runsUnknown(c *command) string {
-	file := c.name == "source" || c.name == "."
-	text := c.name == "eval" || strings.HasSuffix(c.name, "sh") && slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
-	if c.name == "trap" { // signals follow the text
-		for _, a := range c.args[1:] {
-			if !a.known || !a.option() {
-				text = !a.known
+	runs := false
+	switch {
+	case c.name == "source" || c.name == ".": // if the file's name is partly known, the user can inspect the file
+		runs = slices.ContainsFunc(c.args[1:], func(a arg) bool { return a.text == hole })
+	case c.name == "eval":
+		runs = slices.ContainsFunc(c.args[1:], func(a arg) bool { return !a.known })
+	case c.name == "trap": // signals follow the script
+		i := slices.IndexFunc(c.args[1:], func(a arg) bool { return !a.known || !a.option() })
+		runs = i >= 0 && !c.args[1+i].known
+	case slices.Contains(shells, c.name) && hasOption(c, 'c', "--command"): // parameters follow the script
+		for i, a := range c.args[1:] {
+			before := c.args[i].text
+			isScript := !a.option() && strings.HasPrefix(before, "-") && !strings.HasPrefix(before, "--") && strings.HasSuffix(before, "c")
+			if runs = !a.known; runs || isScript {
 				break
 			}
 		}
 	}
-	if !file && !text {
-		return ""
-	}
-	for i, a := range c.args[1:] {
-		// If the file's name is partly known, the user can inspect it.
-		if text && !a.known || file && a.text == hole {
-			return "it runs unknown code"
-		}
-		// After the script of sh -c its parameters follow.
-		if before := c.args[i].text; text && c.name != "eval" && !a.option() && strings.HasPrefix(before, "-") && !strings.HasPrefix(before, "--") && strings.HasSuffix(before, "c") {
-			return ""
-		}
+	if runs {
+		return "it runs unknown code"
 	}
 	return ""
 }
 
-// inputs are names of standard input.
-var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
+// stdinNames are names of standard input.
+var stdinNames = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
-// runsUnseen reports interpreters that run the input of a pipe, as in "curl u | sh", because no one can see the
-// code before it runs. If the script is an operand, the pipe is only its input.
+// runsUnseen returns why an interpreter runs the input of a pipe, as in "curl u | sh", or "": no one can see the code
+// before it runs. If the script is an operand, the pipe is only the script's input.
 func runsUnseen(c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
@@ -101,10 +97,10 @@ func runsUnseen(c *command) string {
 		return "it later runs code that comes through a pipe"
 	}
 	for i, a := range c.args[1:] {
-		if a.known && (a.text == "-s" || slices.Contains(inputs, a.text)) {
+		if a.known && (a.text == "-s" || slices.Contains(stdinNames, a.text)) {
 			break
 		}
-		// xargs appends the script itself.
+		// xargs appends the script, which also comes through the pipe.
 		if a.known && a.text == "-c" && i+2 < len(c.args) && !c.args[i+2].known {
 			break
 		}
@@ -119,7 +115,7 @@ func runsUnseen(c *command) string {
 var interpreters = append(slices.Concat(shells, schedulers), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
 
 // paths returns the possible absolute paths of a, one for each possible current directory, or nothing if a is
-// unknown.
+// unknown. In an unknown directory it returns the path below the root, so that the name is checked.
 func (c *command) paths(a arg) []string { return c.appendPaths(nil, &a) }
 
 func (c *command) appendPaths(out []string, a *arg) []string {
@@ -133,7 +129,7 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 	for _, d := range c.cwds {
 		out = append(out, resolve(d, text))
 	}
-	if len(out) == 0 { // unknown directory: check only the name
+	if len(out) == 0 {
 		out = append(out, path.Join("/", text))
 	}
 	return out
@@ -172,8 +168,16 @@ func (w *walker) destroys(c *command) string {
 		return w.removes(c)
 	case "find":
 		return w.findRemoves(c)
-	case "tar", "bsdtar", "unzip", "rsync", "git":
+	case "tar", "bsdtar", "unzip", "rsync":
 		return w.writesBelow(c)
+	case "git":
+		switch subcommandOf(c) {
+		case "push":
+			return rewritesShared(c)
+		case "clean":
+			return w.writesBelow(c)
+		}
+		return ""
 	case "chmod":
 		return chmodOpens(c)
 	case "chown", "chgrp":
@@ -258,16 +262,11 @@ func (w *walker) removes(c *command) string {
 			ended = true
 			continue
 		}
-		if !ended && strings.HasPrefix(a.prefix(), "-") {
+		option := !ended && strings.HasPrefix(a.prefix(), "-")
+		destination := c.name == "mv" && i == len(c.args)-2
+		attributes := c.name == "chattr" && !strings.Contains(a.text, "/")
+		if option || destination || attributes {
 			continue
-		}
-		last := i == len(c.args)-2
-		// The file that mv replaces is checked as a target; the operands before it are removed.
-		if c.name == "mv" && last {
-			continue // the target
-		}
-		if c.name == "chattr" && !strings.Contains(a.text, "/") {
-			continue // the attributes
 		}
 		if why := w.critical(c, a, recursive); why != "" {
 			return why
@@ -287,7 +286,7 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	case strings.HasSuffix(a.text, "/"+hole) && w.isRootOrHome(c, a.text[:len(a.text)-1]):
 		return a.raw + " may be anything in a root or home directory"
 	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
-		return ""
+		return "" // rmdir removes only empty directories, and mv keeps what it moves
 	}
 	for _, p := range c.paths(a) {
 		if why := w.criticalPath(p, recursive || c.name == "rm" || c.name == "rmdir"); why != "" {
@@ -300,6 +299,8 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 // systemTrees are critical with everything below them. /var, /opt and /tmp are not, because people work there.
 var systemTrees = strings.Fields("/etc /usr /bin /sbin /lib /lib64 /boot /sys /proc /dev /System /Library")
 
+// criticalPath returns why changing or removing p needs approval regardless of the rules, or "". With dirs a directory
+// is removed with its content, so that this also holds for the root, for home and working directories, and above them.
 func (w *walker) criticalPath(p string, dirs bool) string {
 	if dirs {
 		if p == "/" || path.Dir(p) == "/" {
@@ -314,10 +315,8 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 			}
 		}
 	}
-	for _, d := range systemTrees {
-		if pathrule.Below(p, d) {
-			return p + " belongs to the system"
-		}
+	if slices.ContainsFunc(systemTrees, func(d string) bool { return pathrule.Below(p, d) }) {
+		return p + " belongs to the system"
 	}
 	return ""
 }
@@ -347,30 +346,29 @@ func (w *walker) findRemoves(c *command) string {
 	return ""
 }
 
+// rewritesShared returns why git push rewrites or deletes a branch of the remote repository, or "".
+func rewritesShared(c *command) string {
+	// --force is an abbreviation of --force-with-lease.
+	rewrites := hasOption(c, 'd', "--delete") || hasOption(c, 'f', "--force-with-lease") || hasOption(c, 0, "--mirror") || hasOption(c, 0, "--prune")
+	for _, a := range c.args[2:] {
+		// A plus before a refspec forces it, and a refspec without a source deletes (git-push(1)).
+		rewrites = rewrites || strings.HasPrefix(a.text, "+") || strings.HasPrefix(a.text, ":") && a.text != ":" || strings.HasPrefix(a.text, "--force-if")
+	}
+	if rewrites {
+		return "it rewrites or deletes a shared branch"
+	}
+	return ""
+}
+
 // writesBelow checks commands that write below one of their operands.
 func (w *walker) writesBelow(c *command) string {
-	sub := subcommandOf(c)
-	switch {
-	// A plus before a refspec forces it, like --force, and a refspec without a source deletes (git-push(1)).
-	case c.name == "git" && sub == "push":
-		deletes := hasOption(c, 'd', "--delete") || hasOption(c, 'f', "--force-with-lease") || hasOption(c, 0, "--mirror") || hasOption(c, 0, "--prune")
-		for _, a := range c.args[2:] {
-			deletes = deletes || strings.HasPrefix(a.text, "+") || strings.HasPrefix(a.text, ":") && a.text != ":" || strings.HasPrefix(a.text, "--force-if")
-		}
-		if deletes {
-			return "it rewrites or deletes a shared branch"
-		}
-		return ""
-	case c.name == "git" && sub != "clean":
-		return ""
-	}
 	for i, a := range c.args {
 		if i == 0 || !a.known || c.Reason == "" || !path.IsAbs(a.text) {
 			continue
 		}
 		before := c.args[i-1].text
-		into := before == "-C" || before == "-d" || before == "--directory" || c.name == "git"
-		if into && !w.isWorkingDir(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
+		writes := before == "-C" || before == "-d" || before == "--directory" || c.name == "git"
+		if writes && !w.isWorkingDir(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
 			return "it changes files below " + a.text
 		}
 	}
@@ -381,7 +379,7 @@ func (w *walker) isWorkingDir(name string) bool {
 	return slices.Contains(w.at.Dirs, path.Clean(name)) || path.Clean(name) == w.at.Cwd
 }
 
-// subcommandOf returns the first word that is not an option, or "".
+// subcommandOf returns the first word that is not an option of git, kubectl or systemctl, or the value of one, or "".
 func subcommandOf(c *command) string {
 	for i := 1; i < len(c.args); i++ {
 		text := c.args[i].text
@@ -398,14 +396,9 @@ func subcommandOf(c *command) string {
 
 // chmodOpens returns why a mode gives all users write access, or the owner's rights, or "".
 func chmodOpens(c *command) string {
-	for _, a := range c.args[1:] {
-		if strings.HasPrefix(a.text, "-") {
-			continue
-		}
-		if modeOpens(a.text) {
-			return "it gives all users write access, or the owner's rights"
-		}
-		return ""
+	i := slices.IndexFunc(c.args[1:], func(a arg) bool { return !strings.HasPrefix(a.text, "-") })
+	if i >= 0 && modeOpens(c.args[1+i].text) {
+		return "it gives all users write access, or the owner's rights"
 	}
 	return ""
 }
@@ -424,7 +417,7 @@ func modeOpens(mode string) bool {
 			return true
 		}
 		for what != "" {
-			n := 1 + len(what[1:]) - len(strings.TrimLeft(what[1:], "rwxXstugo"))
+			n := len(what) - len(strings.TrimLeft(what[1:], "rwxXstugo")) // what[:n] is "+", "-" or "=" with its letters
 			// Rights may be copied from the owner, as in "o=u".
 			if what[0] != '-' && (strings.Contains(what[:n], "s") || others && strings.ContainsAny(what[:n], "wug")) {
 				return true
@@ -462,18 +455,13 @@ func killsHard(c *command) string {
 	return ""
 }
 
-// stopsMachine returns why systemctl or init stops the machine, or "". It checks the targets of systemd and the
-// runlevels 0 and 6.
+// stopsMachine returns why systemctl or init stops the machine, or "", by subcommands, the runlevels 0 and 6, and the
+// targets of systemd.
 func stopsMachine(c *command) string {
-	switch sub := subcommandOf(c); sub {
-	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
+	targets := strings.Fields("poweroff.target reboot.target halt.target kexec.target rescue.target emergency.target")
+	if slices.Contains(strings.Fields("poweroff reboot halt kexec suspend hibernate rescue emergency 0 6"), subcommandOf(c)) ||
+		slices.ContainsFunc(c.args[1:], func(a arg) bool { return slices.Contains(targets, a.text) }) {
 		return "it stops the machine"
-	}
-	for _, a := range c.args[1:] {
-		switch a.text {
-		case "poweroff.target", "reboot.target", "halt.target", "kexec.target", "rescue.target", "emergency.target":
-			return "it stops the machine"
-		}
 	}
 	return ""
 }
@@ -481,9 +469,7 @@ func stopsMachine(c *command) string {
 // connectsShell returns why a command connects a shell to another machine, or "": a program connected to a
 // socket is the usual reverse shell.
 func connectsShell(c *command) string {
-	switch c.name {
-	case "nc", "ncat", "netcat", "socat":
-	default:
+	if !slices.Contains([]string{"nc", "ncat", "netcat", "socat"}, c.name) {
 		return ""
 	}
 	for _, a := range c.args[1:] {

@@ -22,11 +22,11 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 		if c.Reason == "" {
 			continue
 		}
-		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || a.cwdLost && c.cwds == nil {
+		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || len(c.cwds) == 0 {
 			return false
 		}
 		for _, op := range slices.Concat(c.targets, c.reads, c.copyTargets()) {
-			if !inside(c, op, at, copied) {
+			if !operandInside(c, op, at, copied) {
 				return false
 			}
 		}
@@ -40,9 +40,9 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 	return edits
 }
 
-// inside reports whether an operand is below a working directory for every possible current directory, and not
+// operandInside reports whether an operand is below a working directory for every possible current directory, and not
 // below a path in copied: a file that an earlier command of the line copies may be a link.
-func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
+func operandInside(c *command, op operand, at pathrule.Place, copied []string) bool {
 	if !op.known || op.text == "" {
 		return false
 	}
@@ -58,16 +58,10 @@ func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 		if !at.Inside(name) || !at.Inside(clean) {
 			return false
 		}
-		real := at.Real(name)
-		for _, d := range at.Dirs {
-			if strings.TrimSuffix(real, "/") == at.Real(d) {
-				return false
-			}
-		}
-		for _, d := range copied {
-			if clean != d && pathrule.Below(clean, d) {
-				return false
-			}
+		real := strings.TrimSuffix(at.Real(name), "/")
+		if slices.ContainsFunc(at.Dirs, func(dir string) bool { return at.Real(dir) == real }) ||
+			slices.ContainsFunc(copied, func(name string) bool { return clean != name && pathrule.Below(clean, name) }) {
+			return false
 		}
 	}
 	return len(names) > 0

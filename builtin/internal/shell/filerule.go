@@ -24,6 +24,7 @@ func newFileRule(at pathrule.Place, pattern string) (*fileRule, error) {
 	return &fileRule{at, pattern, globs}, err
 }
 
+// covers reports whether the rule covers a path. A path that cannot be resolved counts as covered.
 func (m *fileRule) covers(abs string) bool {
 	ok, err := m.at.MatchAny(m.pattern, abs)
 	return ok || err != nil
@@ -32,8 +33,8 @@ func (m *fileRule) covers(abs string) bool {
 // maxTree is the maximum number of names below a directory that are compared with a rule.
 const maxTree = 2000
 
-// below reports whether the rule covers a file in the tree of an operand.
-func (m *fileRule) below(c *command, a *arg) bool {
+// coversBelow reports whether the rule covers a file in the tree of an operand.
+func (m *fileRule) coversBelow(c *command, a *arg) bool {
 	roots := c.paths(*a)
 	if a.wild {
 		roots = nil
@@ -46,24 +47,27 @@ func (m *fileRule) below(c *command, a *arg) bool {
 		}
 	}
 	return slices.ContainsFunc(roots, func(root string) bool {
-		found, _ := m.look(spot{dir: root, deep: true, bases: c.includeGlobs()})
+		found, _ := m.search(spot{dir: root, deep: true, bases: c.includeGlobs()})
 		return found
 	})
 }
 
-// look reports whether the rule covers a file in a spot (found), or may cover one (may). If a directory has more
+// search reports whether the rule covers a file in a spot (found), or may cover one (may). If a directory has more
 // than maxTree names, it checks only some of them, but all names below the fixed part of the rule's glob.
-func (m *fileRule) look(s spot) (found, may bool) {
+func (m *fileRule) search(s spot) (found, may bool) {
 	for _, g := range m.globs {
 		fixed, whole := pathrule.Fixed(g)
+		// The rule's own directory is searched if it is below the spot, or if the spot may be anywhere.
+		own := fixed != "/" && fixed != "" && (s.dir == "" || s.deep && fixed != s.dir && (pathrule.Below(fixed, s.dir) || pathrule.Below(fixed, m.at.Real(s.dir))))
 		switch {
-		case fixed == "/" || fixed == "" || !s.deep && s.dir != "" || s.dir != "" && (fixed == s.dir || !pathrule.Below(fixed, s.dir) && !pathrule.Below(fixed, m.at.Real(s.dir))):
+		case !own:
 			may = may || s.dir == "" && endsAlike(path.Base(g), s.bases)
-		case whole:
+		case whole: // the rule is for one file
 			found = m.at.Exists(fixed) && pathrule.NameMatches(path.Base(g), s.bases)
 		default:
-			some, more := m.walk(fixed, true, s.bases)
-			found, may = some, may || more
+			var tooMany bool
+			found, tooMany = m.searchDir(fixed, true, s.bases)
+			may = may || tooMany
 		}
 		if found {
 			return true, true
@@ -76,9 +80,9 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	if err != nil {
 		return true, true
 	}
-	// If the rule is for other directories, a link may lead there: also check the links in this one.
-	found, more := m.walk(s.dir, s.deep && reaches, s.bases)
-	if more && !found {
+	// Even a rule for other directories may cover the target of a link directly in this one.
+	found, tooMany := m.searchDir(s.dir, s.deep && reaches, s.bases)
+	if tooMany && !found {
 		may = may || slices.ContainsFunc(m.globs, func(g string) bool {
 			fixed, _ := pathrule.Fixed(g)
 			return pathrule.Below(s.dir, fixed) && endsAlike(path.Base(g), s.bases)
@@ -87,8 +91,9 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	return found, may || found
 }
 
-// walk checks the names in dir and, if deep, also those below it.
-func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool) {
+// searchDir reports whether the rule covers a name in dir or, if deep, below it, that one of the patterns bases matches.
+// It stops after maxTree names (tooMany).
+func (m *fileRule) searchDir(dir string, deep bool, bases []string) (found, tooMany bool) {
 	readlink := m.at.Readlink
 	if readlink == nil {
 		readlink = os.Readlink
@@ -107,18 +112,16 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 				return false, true
 			}
 			p := place{path.Join(d.name, base), path.Join(d.real, base)}
-			if _, err := readlink(p.real); err == nil {
-				if p.real = m.at.Real(p.real); pathrule.NameMatches(base, bases) && pathrule.CoveredBy(m.globs, p.real) {
-					return true, true
-				}
-				if pathrule.Below(p.real, d.real) || pathrule.Below(d.real, p.real) {
-					continue // the target is checked under its own name
-				}
+			_, err := readlink(p.real)
+			isLink := err == nil
+			if isLink {
+				p.real = m.at.Real(p.real)
 			}
 			if pathrule.NameMatches(base, bases) && (pathrule.CoveredBy(m.globs, p.name) || pathrule.CoveredBy(m.globs, p.real)) {
 				return true, true
 			}
-			if deep {
+			// A link to a directory above would never end, and a target below is searched under its own name.
+			if deep && !(isLink && (pathrule.Below(p.real, d.real) || pathrule.Below(d.real, p.real))) {
 				queue = append(queue, p)
 			}
 		}
@@ -129,13 +132,14 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 // endsAlike reports whether a name may match both pattern and one of patterns, by their beginnings and ends without
 // wildcards.
 func endsAlike(pattern string, patterns []string) bool {
-	const special = `*?[]{}\`
 	ends := func(p string) (head, end string) {
-		head, end = strings.ToLower(p), strings.ToLower(p)
-		if i := strings.IndexAny(head, special); i >= 0 {
-			head = head[:i]
+		const special = `*?[]{}\`
+		p = strings.ToLower(p)
+		head = p
+		if i := strings.IndexAny(p, special); i >= 0 {
+			head = p[:i]
 		}
-		return head, end[strings.LastIndexAny(end, special)+1:]
+		return head, p[strings.LastIndexAny(p, special)+1:]
 	}
 	if patterns == nil || strings.ContainsAny(pattern, "{}") {
 		return true

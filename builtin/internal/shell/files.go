@@ -78,7 +78,7 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 			continue
 		}
 		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.copyTargets()...) {
-			if m.operand(c, &op.arg) || op.delete && m.below(c, &op.arg) {
+			if m.operand(c, &op.arg) || op.delete && m.coversBelow(c, &op.arg) {
 				return true, nil
 			}
 		}
@@ -93,7 +93,7 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 	roots := m.roots(c)
 	for i := range c.reads {
 		op := &c.reads[i].arg
-		if m.operand(c, op) || c.copiesTrees() && m.below(c, op) {
+		if m.operand(c, op) || c.copiesTrees() && m.coversBelow(c, op) {
 			return true
 		}
 		if op.open() && slices.ContainsFunc(a.reach(c, op).words, func(word arg) bool { return m.operand(c, &word) }) {
@@ -102,9 +102,9 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 	}
 	// A moved file is read by its new name.
 	away := func(op operand) bool {
-		return c.name == "mv" && op.delete && (m.operand(c, &op.arg) || m.below(c, &op.arg))
+		return c.name == "mv" && op.delete && (m.operand(c, &op.arg) || m.coversBelow(c, &op.arg))
 	}
-	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
+	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.coversBelow(c, &root) })
 }
 
 // mayRead reports whether the rule covers a file whose name the command may get, or a file in a tree that is
@@ -132,17 +132,17 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 			if tree {
 				s.bases, s.deep = c.includeGlobs(), true
 			}
-			if _, may := m.look(s); may {
+			if _, may := m.search(s); may {
 				return true
 			}
 		}
-		if tree && slices.ContainsFunc(r.words, func(word arg) bool { return m.below(c, &word) }) {
+		if tree && slices.ContainsFunc(r.words, func(word arg) bool { return m.coversBelow(c, &word) }) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(m.roots(c), func(root arg) bool {
 		return slices.ContainsFunc(c.paths(root), func(dir string) bool {
-			_, may := m.look(spot{dir: dir, deep: true, bases: c.includeGlobs()})
+			_, may := m.search(spot{dir: dir, deep: true, bases: c.includeGlobs()})
 			return may
 		})
 	})

@@ -208,7 +208,7 @@ func (w *walker) tooManyCombinations(starts, named []arg) bool {
 func (w *walker) visiting(f func()) {
 	in, cwds, cwdLost := w.in, w.cwds, w.cwdLost
 	w.in.visits = !cwdLost
-	w.cwds, w.cwdLost = nil, true
+	w.loseCwd()
 	f()
 	w.in, w.cwds, w.cwdLost = in, cwds, cwdLost
 }
@@ -250,7 +250,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	}
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
-		run := func() { w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") }) }
+		run := func() { w.inside(self, func() { w.simpleCommand(cmd, joinRaw(args[1:end]), "") }) }
 		if strings.HasSuffix(name, "dir") { // it runs in the directory of each found file
 			w.visiting(run)
 		} else {
@@ -327,7 +327,7 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		}
 		self := len(w.cmds) - 1
 		w.visiting(func() { // --base-directory changes the directory
-			w.inside(self, func() { w.simple(run, joinRaw(run), "") })
+			w.inside(self, func() { w.simpleCommand(run, joinRaw(run), "") })
 		})
 		inner := w.cmds[self+1:]
 		harmless = harmless && len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" })

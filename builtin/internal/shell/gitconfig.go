@@ -162,7 +162,7 @@ func secretSettingsIn(at *pathrule.Place, dir string, bases []string) string {
 // settingsArgs refuses to show settings of git that have credentials.
 func settingsArgs(w *walker, c *command, _ *parsed) string {
 	for _, d := range c.gitDirs() {
-		if why := w.factResult(fact{dir: d, settings: true}); why != "" {
+		if why := w.answer(fact{question: secretInSettings, dir: d}); why != "" {
 			return "it shows settings, and " + why
 		}
 	}

@@ -31,7 +31,7 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 // call would never return.
 func (w *walker) while(c *syntax.WhileClause) {
 	if w.forgetVariables(c) {
-		w.cwds, w.cwdLost = nil, true
+		w.loseCwd()
 	}
 	if endless(c.Cond) {
 		w.denyDynamic("an infinite loop")
@@ -54,7 +54,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	moves := w.forgetVariables(c)
 	lost := func() {
 		if moves {
-			w.cwds, w.cwdLost = nil, true
+			w.loseCwd()
 		}
 	}
 	if count, ok := c.Loop.(*syntax.CStyleLoop); ok && !c.Select && w.counts(count, c.Do) {
@@ -130,10 +130,10 @@ func (w *walker) bodyFor(name, word string, body []*syntax.Stmt) {
 }
 
 func (w *walker) loopValues(items []arg) binding {
-	b := binding{vals: []string{}, noDash: true, numeric: true, named: true, local: true}
+	b := binding{vals: []string{}, noDash: true, numeric: true, identifiers: true, noSlash: true}
 	for _, a := range items {
-		b.named = b.named && a.class != anyText
-		b.local = b.local && (a.local || a.known && !strings.HasPrefix(a.text, "/"))
+		b.identifiers = b.identifiers && a.class != anyText
+		b.noSlash = b.noSlash && (a.noSlash || a.known && !strings.HasPrefix(a.text, "/"))
 		switch {
 		case a.known && b.vals != nil:
 			b.vals = append(b.vals, a.text)
@@ -191,7 +191,7 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 		return false
 	}
 	name := arithmWord(init.X)
-	if !plainName().MatchString(name) || unsafeVariable(name) != "" {
+	if !lowerName().MatchString(name) || unsafeVariable(name) != "" {
 		return false
 	}
 	for _, s := range body {
@@ -219,7 +219,7 @@ func (w *walker) counted(x syntax.ArithmExpr) bool {
 	switch {
 	case name == "":
 		return w.arithmetic(x)
-	case !plainName().MatchString(name) || unsafeVariable(name) != "" || !w.lookup(name).numeric || by != nil && !w.arithmetic(by):
+	case !lowerName().MatchString(name) || unsafeVariable(name) != "" || !w.lookup(name).numeric || by != nil && !w.arithmetic(by):
 		return false
 	}
 	w.set(name, binding{numeric: true})

@@ -62,7 +62,7 @@ func (w *walker) originOf(a arg) source {
 // valuesOf returns the origin of the values of a variable.
 func (w *walker) valuesOf(b binding) source {
 	switch {
-	case b.numeric || b.named:
+	case b.numeric || b.identifiers:
 		return noFile
 	case b.vals == nil:
 		return b.from

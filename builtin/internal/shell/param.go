@@ -60,12 +60,12 @@ func (w *walker) changed(p *syntax.ParamExp, words []arg) source {
 // expand adds the value of a variable to a word.
 func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	switch {
-	case len(v.vals) == 1 && (quoted || v.plain()) && w.copied+len(v.vals[0]) <= maxCopied:
+	case len(v.vals) == 1 && (quoted || v.staysOneWord()) && w.copied+len(v.vals[0]) <= maxCopied:
 		w.copied += len(v.vals[0])
 		b.WriteString(v.vals[0])
-	case quoted || v.plain():
+	case quoted || v.staysOneWord():
 		if b.Len() == 0 {
-			a.local = v.local
+			a.noSlash = v.noSlash
 		}
 		if b.Len() == 0 && (v.noDash || v.numeric && v.vals == nil) {
 			a.noDash = true
@@ -73,7 +73,7 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 		b.WriteString(hole)
 		a.mark(w.valuesOf(v))
 	default:
-		if v.named && b.Len() == 0 {
+		if v.identifiers && b.Len() == 0 {
 			a.noDash = true
 		}
 		w.unknownText(a, b, w.valuesOf(v), quoted)

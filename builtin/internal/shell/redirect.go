@@ -62,7 +62,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 // addRedirect adds the redirection of a compound command, which belongs to no simple command, as a separate
 // command, so that deny rules and the danger analysis see its target.
 func (w *walker) addRedirect(r *syntax.Redirect) *command {
-	c := w.add()
+	c := w.addCommand()
 	c.name, c.text = r.Op.String(), w.raw(r)
 	return c
 }
@@ -128,7 +128,7 @@ func (w *walker) input(a arg, first int) {
 	}
 	// A name with a known prefix in another directory is at worst any file, which is only read; other names may be
 	// a connection below /dev.
-	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.local {
+	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.noSlash {
 		w.deny("input from an unknown file")
 		return
 	}

@@ -305,12 +305,12 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 		for k := 0; k < len(c.reads) && why == ""; k++ {
 			op := &c.reads[k].arg
 			if op.open() || c.inUnknownDir(op) {
-				why = w.secretAmong(c, op)
+				why = w.secretByWord(c, op)
 			}
 		}
 		if r := c.revealsTracked(&w.at); r.content {
 			for _, dir := range c.gitDirs() {
-				why = cmp.Or(why, w.factResult(fact{dir: dir, tracked: true, bases: r.below}))
+				why = cmp.Or(why, w.answer(fact{question: secretTracked, dir: dir, bases: r.below}))
 			}
 		}
 		if why != "" {
@@ -322,9 +322,9 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 // below returns which secret is below root, or "".
 func (w *walker) below(c *command, root arg, hidden bool) string {
 	for _, dir := range c.paths(root) { // perhaps with wildcards
-		why := w.factResult(fact{dir: dir, tree: true, hidden: hidden})
+		why := w.answer(fact{question: secretBelow, dir: dir, hidden: hidden})
 		if why == "" && (c.followsLinks() || c.name == "diff" || c.name == "colordiff") {
-			why = w.factResult(fact{dir: dir, listed: true, deep: true, through: true, hidden: hidden})
+			why = w.answer(fact{question: secretLinked, dir: dir, hidden: hidden, links: linkSearch{deep: true, through: true}})
 		}
 		if why != "" {
 			return why

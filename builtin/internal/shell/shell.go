@@ -109,7 +109,7 @@ func Analyze(src string, at pathrule.Place) *Analysis {
 	if len(prog.stmts) == 0 {
 		w.deny("there is no command")
 	}
-	w.revokeFacts()
+	w.denyChangedDirectories()
 	w.shows(prog.stmts)
 	for i := range w.cmds {
 		if why := w.cmds[i].Reason; why != "" {

@@ -44,7 +44,7 @@ import (
 //	whole    arguments that are not accepted may be a program: only a rule that is the whole
 //	         command allows it
 //	takes:x,y these files, in the command's directory or above it, may name programs that it
-//	         runs: see bring.go. x:a|b means an x that contains a or b, and git the settings
+//	         runs: see facts.go. x:a|b means an x that contains a or b, and git the settings
 //	         of the repository
 //	into:-C  the value of this option is used as the current directory
 //	fn:name  a function in Go checks the arguments

@@ -31,14 +31,14 @@ func (w *walker) matchTables(c *command, f *family, name string, args []arg) (*p
 	why, found, whole, maybeOption := "", false, false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
-		given, alone := p.given, s.verb() && p.rest < 0
+		given, noSubcommand := p.given, s.verb() && p.rest < 0
 		if bad == "" && s.verb() {
 			p, bad = w.subcommand(c, f, p)
 		} else if bad == "" && s.fn != nil {
 			bad = s.fn(w, c, p)
 		}
 		if bad == "" && len(s.takes) > 0 && p.harmless() {
-			bad = w.takesFrom(c, s, given, alone)
+			bad = w.tableDirectoryRuns(c, s, given, noSubcommand)
 		}
 		maybeOption = maybeOption || p.maybeOption && p.spec != nil && f.lines[0].idle() && p.spec.idle() && p.harmless()
 		whole = whole || p.whole || s.whole && bad != ""

@@ -16,15 +16,15 @@ const hole = "\x00"
 
 // An arg is what is known about a word before the command runs.
 type arg struct {
-	text   string // the value, with a hole for every unknown part
-	raw    string // as written
-	known  bool   // exactly one argument, and text is its value
-	field  bool   // at most one argument, whatever the unknown text is
-	noDash bool   // unknown, but cannot begin with "-"
-	local  bool   // unknown, but cannot begin with "/"
-	class  class  // the class of the expansion, if it is the whole word
-	wild   bool   // it has active "*", "?" or "["
-	from   source // the source of the first hole; 0 if there is none
+	text    string // the value, with a hole for every unknown part
+	raw     string // as written
+	known   bool   // exactly one argument, and text is its value
+	field   bool   // at most one argument, whatever the unknown text is
+	noDash  bool   // unknown, but cannot begin with "-"
+	noSlash bool   // unknown, but cannot begin with "/"
+	class   class  // the class of the expansion, if it is the whole word
+	wild    bool   // it has active "*", "?" or "["
+	from    source // the source of the first hole; 0 if there is none
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
@@ -232,12 +232,12 @@ func (w *walker) word(word *syntax.Word) arg {
 	}
 	a.text = b.String()
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
-		a.local = true
+		a.noSlash = true
 	}
 	// The expansion at the beginning may be empty. Then the word begins with the text after it.
 	if rest, ok := strings.CutPrefix(a.text, hole); ok && rest != "" {
 		a.noDash = a.noDash && rest[0] != '-' && rest[0] != hole[0]
-		a.local = a.local && rest[0] != '/' && rest[0] != hole[0]
+		a.noSlash = a.noSlash && rest[0] != '/' && rest[0] != hole[0]
 	}
 	if len(word.Parts) != 1 {
 		a.class = anyText

@@ -196,7 +196,7 @@ func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
 			}
 			b := w.lookup(p.Param.Value)
 			simple := p.Exp == nil && p.Slice == nil && p.Repl == nil && p.Index == nil
-			if !quoted && !p.Length && !(simple && (b.plain() || b.named)) {
+			if !quoted && !p.Length && !(simple && (b.staysOneWord() || b.identifiers)) {
 				return false
 			}
 		default:

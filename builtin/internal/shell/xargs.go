@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// fedByXargs returns the command that xargs runs, rest, with the words that xargs appends, or with -I inserts. They
-// are unknown, so that "ls | xargs rm" is judged as "rm <anything>".
-func (w *walker) fedByXargs(p *parsed, rest []arg) []arg {
+// xargsCommand returns the command that xargs runs: rest with the words that xargs appends, or with -I inserts in place
+// of a mark such as {}. These words are unknown, so that "ls | xargs rm" is judged as "rm <anything>".
+func (w *walker) xargsCommand(p *parsed, rest []arg) []arg {
 	out, from := slices.Clone(rest), w.in.input
 	if v, ok := p.value("-d"); ok && v.text != `\n` || p.has("-a", "--arg-file", "--delimiter") {
-		from = anywhere
+		from = anywhere // parts of lines, or lines of a file
 	} else if p.has("-0", "--null") && from >= firstOrigin {
 		from = w.origin(origin{args: []arg{{text: hole, from: from}}, whole: true})
 	}
@@ -26,7 +26,7 @@ func (w *walker) fedByXargs(p *parsed, rest []arg) []arg {
 			marks = append(marks, o.value)
 		}
 	}
-	// In some versions a later one of these options overrides -I.
+	// In some versions -L, -l or -n after -I turns off the insertion.
 	if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 		appended := anything("…")
 		appended.from = from
@@ -35,16 +35,22 @@ func (w *walker) fedByXargs(p *parsed, rest []arg) []arg {
 		}
 		out = append(out, appended)
 	}
-	unclear := p.has("-J") || len(marks) > 2 // it is unknown which mark counts, or the mark becomes several words
-	for _, mark := range marks[:min(len(marks), 3)] {
+	if p.has("-J") || len(marks) > 2 { // -J inserts several words; of more marks it is unknown which one counts
+		for i, a := range out {
+			out[i] = anything(a.raw)
+			out[i].mark(from)
+		}
+		return out
+	}
+	for _, mark := range marks {
 		for i, a := range out {
 			switch {
-			case !mark.known || unclear:
+			case !mark.known:
 				out[i] = anything(a.raw)
 				out[i].mark(from)
 			case mark.text != "" && strings.Contains(a.text, mark.text):
-				out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,
-					noDash: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole)}
+				text := strings.ReplaceAll(a.text, mark.text, hole)
+				out[i] = arg{text: text, raw: a.raw, field: true, noDash: text[0] != hole[0] && text[0] != '-'}
 				if strings.Contains(a.text, hole) { // the order of the holes is unknown here
 					from = anywhere
 				}
