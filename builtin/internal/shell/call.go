@@ -49,21 +49,23 @@ func unsafeVariable(name string) string {
 
 // call walks a simple command with its assignments and redirections.
 func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
-	first := len(w.cmds)
 	w.secret, w.customIFS = "", false
-	if args := w.words(c.Args); len(args) > 0 {
-		why := w.prefix(c.Assigns, &args[0])
-		w.simpleCommand(args, w.raw(c), w.secret)
-		if why != "" {
-			w.deny(why)
-			w.cmds[first].Reason = why
-		}
-	} else {
+	args := w.words(c.Args)
+	if len(args) == 0 {
 		for _, as := range c.Assigns {
 			w.assign(as)
 		}
+		w.redirects(s, len(w.cmds))
+		return
 	}
-	w.redirects(s, first)
+	why := w.prefix(c.Assigns, &args[0])
+	self := len(w.cmds) // after the commands in substitutions
+	w.simpleCommand(args, w.raw(c), w.secret)
+	if why != "" {
+		w.deny(why)
+		w.cmds[self].Reason = why
+	}
+	w.redirects(s, self)
 }
 
 // prefix walks the assignments before a command and returns why one may change what the command does, or "". head is

@@ -80,6 +80,7 @@ func (c *command) writesTo(a arg) {
 // document checks a here-document or a here-string.
 func (w *walker) document(r *syntax.Redirect, first int) {
 	var text arg
+	last := len(w.cmds) - 1 // before the commands in the text
 	switch {
 	case r.Op == syntax.WordHdoc:
 		text = w.word(r.Word)
@@ -93,7 +94,7 @@ func (w *walker) document(r *syntax.Redirect, first int) {
 			text = w.word(r.Hdoc)
 		}
 	}
-	w.shellInput(first, text)
+	w.shellInput(first, last, text)
 	w.shown(first)
 }
 
@@ -108,12 +109,12 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// shellInput analyses a text that a shell reads as its input, and records it for commands that read names from
-// their input.
-func (w *walker) shellInput(first int, text arg) {
+// shellInput analyses the text as a script if the command at index last is a shell that reads it, and records the text
+// for commands that read names from their input.
+func (w *walker) shellInput(first, last int, text arg) {
 	w.listed = append(w.listed, text)
 	w.setInput(w.originOf(text))
-	if last := len(w.cmds) - 1; first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
+	if first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}
 }
