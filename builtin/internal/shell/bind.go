@@ -188,7 +188,8 @@ func (w *walker) afterSetter(name string, args []arg) {
 		text, _, _ := strings.Cut(a.text, "=")
 		text = strings.TrimPrefix(text, "-v")
 		switch variable, _, index := strings.Cut(text, "["); {
-		case !a.known && (index || !a.noDash || a.prefix() == ""):
+		// Quoted texts with a space, such as the prompt of read -p, are not names.
+		case !a.known && (index || !a.noDash || a.prefix() == "" || syntax.ValidName(a.prefix())):
 			w.denyDynamic("it sets a variable whose name is not literal")
 			w.anyChanged = true
 		case index && strings.ContainsAny(text, "$`"):
