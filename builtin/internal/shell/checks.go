@@ -54,7 +54,8 @@ func init() {
 		}),
 		// OpenSSL also reads from servers and engines, such as http://… and org.openssl.engine:….
 		"nocolon": refusing("may be more than a file", func(op *roleArg) bool {
-			return op.kind == 'r' && strings.Contains(op.text, ":")
+			isPath := strings.HasPrefix(op.prefix(), "/") || strings.HasPrefix(op.prefix(), ".")
+			return op.kind == 'r' && (strings.Contains(op.text, ":") || strings.Contains(op.text, hole) && !isPath)
 		}),
 		"noat": refusing("may name a file with options", func(op *roleArg) bool {
 			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.noDash
@@ -62,16 +63,37 @@ func init() {
 	}
 }
 
-// refusing returns a check that refuses operands.
+// refusing returns a check that refuses operands by any of their possible values.
 func refusing(why string, bad func(*roleArg) bool) func(*walker, *command, *parsed) string {
-	return func(_ *walker, _ *command, p *parsed) string {
-		for i := range p.ops {
-			if bad(&p.ops[i]) {
-				return p.ops[i].raw + " " + why
+	return func(w *walker, _ *command, p *parsed) string {
+		for _, op := range p.ops {
+			for _, value := range w.values(op.arg, 0) {
+				if bad(&roleArg{value, op.kind, op.opt}) {
+					return op.raw + " " + why
+				}
 			}
 		}
 		return ""
 	}
+}
+
+// values returns a with each word of its source in place of the first hole, or a itself if the source has no words.
+// depth is the number of sources that have been replaced; each one multiplies the values.
+func (f *findings) values(a arg, depth int) []arg {
+	if a.from < firstOrigin || f.origins[a.from-firstOrigin].args == nil {
+		return []arg{a}
+	}
+	words := f.origins[a.from-firstOrigin].args
+	if depth > 1 || depth == 1 && len(words) > maxValues {
+		return []arg{anything(a.raw)}
+	}
+	var out []arg
+	for _, word := range words {
+		word.text = strings.Replace(a.text, hole, word.text, 1)
+		word.known = word.known && !strings.Contains(word.text, hole)
+		out = append(out, f.values(word, depth+1)...)
+	}
+	return out
 }
 
 var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)

@@ -214,7 +214,7 @@ func takesInput(s *syntax.Stmt) bool {
 }
 
 // findsBelow reports whether a statement is find with null bytes after names: all of these begin
-// with one of its starting points.
+// with one of its starting points, and not with a sign that is special for a program, as in @file and +command.
 func findsBelow(s *syntax.Stmt) bool {
 	if s == nil {
 		return false
@@ -235,7 +235,7 @@ func findsBelow(s *syntax.Stmt) bool {
 		case a == "-H" || a == "-L" || a == "-P":
 		case strings.HasPrefix(a, "-"), a == "(", a == "!":
 			return true
-		case strings.HasPrefix(a, hole):
+		case strings.HasPrefix(a, hole), strings.HasPrefix(a, "@"), strings.HasPrefix(a, "+"):
 			return false
 		}
 	}
