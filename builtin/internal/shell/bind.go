@@ -326,8 +326,10 @@ func (vars *assignedVars) addSetter(head string, args []*syntax.Word) {
 			name = name[1:]
 		}
 		// The value of -d is not a variable; $'\0' would count as an unknown word.
-		if head == "read" && strings.HasPrefix(text, "-") && strings.HasSuffix(text, "d") && i+1 < len(args) && isQuoted(args[i+1]) {
-			i++
+		if head == "read" && strings.HasPrefix(text, "-") && strings.HasSuffix(text, "d") && i+1 < len(args) && len(args[i+1].Parts) == 1 {
+			if _, ok := args[i+1].Parts[0].(*syntax.SglQuoted); ok {
+				i++
+			}
 		}
 	}
 }
@@ -386,15 +388,6 @@ func mayBeOption(word *syntax.Word) bool {
 		}
 	}
 	return true
-}
-
-// isQuoted reports whether a word is one text in single quotes.
-func isQuoted(word *syntax.Word) bool {
-	if len(word.Parts) != 1 {
-		return false
-	}
-	_, ok := word.Parts[0].(*syntax.SglQuoted)
-	return ok
 }
 
 // declaration handles declare and similar builtins. From then on nothing is known about the variables, because

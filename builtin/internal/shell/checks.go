@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -23,9 +24,7 @@ func init() {
 		"getent": getentArgs, "service": serviceArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "tmux": tmuxArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
 
 		// A pager runs an operand such as +!ls as a command.
-		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
-			return strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.noDash
-		}),
+		"noplus":   refusing("may be a command for the pager", func(op *roleArg) bool { return mayBegin(op, "+") }),
 		"noequals": refusing("may set a value", func(op *roleArg) bool { return !op.known || strings.Contains(op.text, "=") }),
 		"nourl": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
 			return strings.ContainsAny(op.text, "%"+hole) || strings.Contains(op.text, "://")
@@ -57,9 +56,7 @@ func init() {
 			isPath := strings.HasPrefix(op.prefix(), "/") || strings.HasPrefix(op.prefix(), ".")
 			return op.kind == 'r' && (strings.Contains(op.text, ":") || strings.Contains(op.text, hole) && !isPath)
 		}),
-		"noat": refusing("may name a file with options", func(op *roleArg) bool {
-			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.noDash
-		}),
+		"noat": refusing("may name a file with options", func(op *roleArg) bool { return mayBegin(op, "@") }),
 	}
 }
 
@@ -96,6 +93,13 @@ func (f *findings) values(a arg, depth int) []arg {
 	return out
 }
 
+// mayBegin reports whether an operand may begin with a sign. An unknown text that is known not to begin with "-" is a
+// path or an identifier, and begins with neither sign.
+func mayBegin(op *roleArg, sign string) bool {
+	return strings.HasPrefix(op.prefix(), sign) || op.prefix() == "" && !op.noDash
+}
+
+// packageName matches NAME, @SCOPE/NAME and NAME@VERSION.
 var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
 
 // shells read commands from a script, from -c or from their input.
@@ -248,11 +252,8 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 		if !ok {
 			break
 		}
-		v := a
-		v.text = value
-		if bad := unsafePrefix(name, v); bad != "" {
-			why = bad
-		}
+		a.text = value
+		why = cmp.Or(unsafePrefix(name, a), why)
 		if p.rest++; p.rest == len(p.args) {
 			p.rest, why = -1, environmentShown
 		}
@@ -459,7 +460,7 @@ func composeArgs(w *walker, c *command, p *parsed) string {
 		}
 		names = append(names, op.text+":include|extends") // see untrustedFile
 	}
-	if names == nil {
+	if names == nil { // for directoryRuns, the settings of git
 		return ""
 	}
 	return w.directoryRuns(c, w.cwds, names)

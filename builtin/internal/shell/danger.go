@@ -367,16 +367,13 @@ func (w *walker) writesBelow(c *command) string {
 			continue
 		}
 		before := c.args[i-1].text
+		dir := path.Clean(a.text)
 		writes := before == "-C" || before == "-d" || before == "--directory" || c.name == "git"
-		if writes && !w.isWorkingDir(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
+		if writes && dir != w.at.Cwd && !slices.Contains(w.at.Dirs, dir) && w.criticalPath(dir, true) != "" {
 			return "it changes files below " + a.text
 		}
 	}
 	return ""
-}
-
-func (w *walker) isWorkingDir(name string) bool {
-	return slices.Contains(w.at.Dirs, path.Clean(name)) || path.Clean(name) == w.at.Cwd
 }
 
 // subcommandOf returns the first word that is not an option of git, kubectl or systemctl, or the value of one, or "".

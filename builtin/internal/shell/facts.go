@@ -11,9 +11,7 @@ import (
 )
 
 // Files of a directory may make a harmless command run a program: .git/config names filters, .npmrc a registry to
-// which a key is sent, rust-toolchain.toml a compiler. Therefore, in a directory that is not trusted, the analysis
-// checks for the files that the command would use. The command is read-only only if there are none. Directories
-// that are neither trusted nor below a working directory are not checked: there the command is never read-only.
+// which a key is sent, rust-toolchain.toml a compiler. The package doc says in which directories they are looked for.
 
 // A fact is the answer to a question about a directory.
 type fact struct {

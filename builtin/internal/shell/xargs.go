@@ -28,34 +28,27 @@ func (w *walker) xargsCommand(p *parsed, rest []arg) []arg {
 	}
 	// In some versions -L, -l or -n after -I turns off the insertion.
 	if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
-		appended := anything("…")
-		appended.from = from
-		if (w.inputClass() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
-			appended.noDash = true
-		}
-		out = append(out, appended)
+		noDash := (w.inputClass() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file")
+		out = append(out, arg{text: hole, raw: "…", from: from, noDash: noDash})
 	}
-	if p.has("-J") || len(marks) > 2 { // -J inserts several words; of more marks it is unknown which one counts
-		for i, a := range out {
-			out[i] = anything(a.raw)
-			out[i].mark(from)
+	// -J inserts several words. With an unknown mark, or more than two, any word may be replaced.
+	if p.has("-J") || len(marks) > 2 || slices.ContainsFunc(marks, func(mark arg) bool { return !mark.known }) {
+		for i := range out {
+			out[i] = arg{text: hole, raw: out[i].raw, from: anywhere}
 		}
 		return out
 	}
 	for _, mark := range marks {
 		for i, a := range out {
-			switch {
-			case !mark.known:
-				out[i] = anything(a.raw)
-				out[i].mark(from)
-			case mark.text != "" && strings.Contains(a.text, mark.text):
-				text := strings.ReplaceAll(a.text, mark.text, hole)
-				out[i] = arg{text: text, raw: a.raw, field: true, noDash: text[0] != hole[0] && text[0] != '-'}
-				if strings.Contains(a.text, hole) { // the order of the holes is unknown here
-					from = anywhere
-				}
-				out[i].mark(from)
+			if mark.text == "" || !strings.Contains(a.text, mark.text) {
+				continue
 			}
+			text := strings.ReplaceAll(a.text, mark.text, hole)
+			out[i] = arg{text: text, raw: a.raw, field: true, noDash: text[0] != hole[0] && text[0] != '-'}
+			if strings.Contains(a.text, hole) { // which hole is the first one is unknown
+				from = anywhere
+			}
+			out[i].mark(from)
 		}
 	}
 	return out
