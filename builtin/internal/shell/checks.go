@@ -36,7 +36,7 @@ func init() {
 		}),
 		// The go command resolves versions over the network, possibly from the host in the module's path.
 		"local": refusing("may name a version to fetch", func(op *roleArg) bool {
-			return strings.Contains(op.text, "@") || !op.known && !op.noDash
+			return strings.Contains(op.text, "@") || !op.known && !op.noDash || op.mayBeRemote()
 		}),
 		// npm takes names of packages from the registry, clones repositories and fetches URLs.
 		"package": refusing("is not the name of a package", func(op *roleArg) bool {
@@ -53,8 +53,7 @@ func init() {
 		}),
 		// OpenSSL also reads from servers and engines, such as http://… and org.openssl.engine:….
 		"nocolon": refusing("may be more than a file", func(op *roleArg) bool {
-			isPath := strings.HasPrefix(op.prefix(), "/") || strings.HasPrefix(op.prefix(), ".")
-			return op.kind == 'r' && (strings.Contains(op.text, ":") || strings.Contains(op.text, hole) && !isPath)
+			return op.kind == 'r' && (strings.Contains(op.text, ":") || op.mayBeRemote())
 		}),
 		"noat": refusing("may name a file with options", func(op *roleArg) bool { return mayBegin(op, "@") }),
 	}
@@ -93,10 +92,16 @@ func (f *findings) values(a arg, depth int) []arg {
 	return out
 }
 
-// mayBegin reports whether an operand may begin with a sign. An unknown text that is known not to begin with "-" is a
+// mayBegin reports whether an operand may begin with a sign. A text of a known source that does not begin with "-" is a
 // path or an identifier, and begins with neither sign.
 func mayBegin(op *roleArg, sign string) bool {
-	return strings.HasPrefix(op.prefix(), sign) || op.prefix() == "" && !op.noDash
+	return strings.HasPrefix(op.prefix(), sign) || op.prefix() == "" && (!op.noDash || op.from == anywhere)
+}
+
+// mayBeRemote reports whether unknown text may make the argument name something on another machine: m@latest, a URL.
+func (a *arg) mayBeRemote() bool {
+	isPath := strings.HasPrefix(a.prefix(), "/") || strings.HasPrefix(a.prefix(), ".")
+	return strings.Contains(a.text, hole) && a.from != noFile && !isPath
 }
 
 // packageName matches NAME, @SCOPE/NAME and NAME@VERSION.
