@@ -143,14 +143,8 @@ func (w *walker) markVolatile(names []string) {
 	}
 }
 
-// setsVariables reports whether a builtin sets the variables named by its arguments.
-func setsVariables(name string) bool {
-	switch name {
-	case "read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf":
-		return true
-	}
-	return false
-}
+// setters are the builtins that set the variables named by their arguments.
+var setters = strings.Fields("read mapfile readarray getopts let unset declare typeset local export readonly wait printf")
 
 // afterCommand updates what is known about variables after a simple command.
 func (w *walker) afterCommand(name string, args []arg) {
@@ -160,13 +154,13 @@ func (w *walker) afterCommand(name string, args []arg) {
 	case "set":
 		w.anyChanged = w.anyChanged || setArgs(w, &command{args: args}, nil) != ""
 	default:
-		if setsVariables(name) {
+		if slices.Contains(setters, name) {
 			w.afterSetter(name, args[1:])
 		}
 	}
 }
 
-// afterSetter updates the bindings of the variables that a builtin named by setsVariables sets.
+// afterSetter updates the bindings of the variables that one of the setters sets.
 func (w *walker) afterSetter(name string, args []arg) {
 	switch name {
 	case "let":
@@ -293,14 +287,14 @@ func (vars *assignedVars) addCommand(args []*syntax.Word) {
 		vars.unknown = true
 	case head == "cd" || head == "pushd" || head == "popd":
 		vars.moves = true
-	case setsVariables(head):
+	case slices.Contains(setters, head):
 		vars.addSetter(head, args[1:])
 	case slices.Contains([]string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "set"}, head):
 		vars.unknown = true
 	}
 }
 
-// addSetter adds the variables that a builtin named by setsVariables may set.
+// addSetter adds the variables that one of the setters may set.
 func (vars *assignedVars) addSetter(head string, args []*syntax.Word) {
 	if head == "printf" && len(args) > 0 && !mayBeOption(args[0]) {
 		return

@@ -58,7 +58,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		w.redirects(s, len(w.cmds))
 		return
 	}
-	why := w.prefix(c.Assigns, &args[0])
+	why := w.walkPrefix(c.Assigns, &args[0])
 	self := len(w.cmds) // after the commands in substitutions
 	w.simpleCommand(args, w.raw(c), w.secret)
 	if why != "" {
@@ -68,9 +68,9 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	w.redirects(s, self)
 }
 
-// prefix walks the assignments before a command and returns why one may change what the command does, or "". head is
+// walkPrefix walks the assignments before a command and returns why one may change what the command does, or "". head is
 // the command's name.
-func (w *walker) prefix(assigns []*syntax.Assign, head *arg) (why string) {
+func (w *walker) walkPrefix(assigns []*syntax.Assign, head *arg) (why string) {
 	for _, as := range assigns {
 		value := w.value(as) // even if the assignment is denied, because the value may contain substitutions
 		name := as.Name.Value

@@ -119,11 +119,7 @@ var percentN = lazy.Regexp(`%[-+ #0-9.*']*[hlLjzt]*n`)
 
 // printfArgs refuses formats that assign: %n evaluates its argument as a name.
 func printfArgs(_ *walker, _ *command, p *parsed) string {
-	if len(p.ops) == 0 {
-		return ""
-	}
-	format := p.ops[0]
-	if !format.known || percentN().MatchString(strings.ReplaceAll(format.text, "%%", "")) {
+	if len(p.ops) > 0 && (!p.ops[0].known || percentN().MatchString(strings.ReplaceAll(p.ops[0].text, "%%", ""))) {
 		return "the format is not literal, or assigns"
 	}
 	return ""
@@ -187,15 +183,6 @@ func testArgs(w *walker, c *command, p *parsed) string {
 // toplevels are the usual expressions for the top of a repository's work tree.
 var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse --show-toplevel)", "\"`git rev-parse --show-toplevel`\""}
 
-// toplevel returns the top of the work tree that contains the current directory, or "" if the directory is unknown.
-// Outside a work tree it returns the current directory: git then prints nothing, and cd does not change the directory.
-func (w *walker) toplevel() string {
-	if len(w.cwds) != 1 || w.cwdLost {
-		return ""
-	}
-	return w.answer(fact{question: workTreeTop, dir: w.cwds[0]})
-}
-
 // cdArgs tracks the change of directory. Without an operand cd goes home; popd and pushd go to an
 // earlier directory. With -P links in the operand are resolved.
 func cdArgs(w *walker, c *command, p *parsed) string {
@@ -206,12 +193,9 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 		w.loseCwd()
 	case len(p.ops) == 0:
 		w.cd(literal(w.at.Home))
-	case c.name == "cd" && slices.Contains(toplevels, p.ops[0].raw):
-		if top := w.toplevel(); top != "" {
-			w.cd(literal(top))
-		} else {
-			w.loseCwd()
-		}
+	case c.name == "cd" && slices.Contains(toplevels, p.ops[0].raw) && len(w.cwds) == 1:
+		// Outside a work tree git prints nothing, and cd does not change the directory.
+		w.cd(literal(w.answer(fact{question: workTreeTop, dir: w.cwds[0]})))
 	default:
 		w.cd(p.ops[0].arg)
 	}
@@ -361,11 +345,8 @@ func ddArgs(_ *walker, c *command, p *parsed) string {
 	for _, a := range c.args[1:] {
 		name, value, _ := strings.Cut(a.text, "=")
 		a.text = value
-		switch name {
-		case "if":
-			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
-		case "of":
-			p.ops = append(p.ops, roleArg{arg: a, kind: 'w'})
+		if kind := map[string]byte{"if": 'r', "of": 'w'}[name]; kind != 0 {
+			p.ops = append(p.ops, roleArg{arg: a, kind: kind})
 		}
 	}
 	return ""

@@ -46,13 +46,10 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.CoprocClause:
 		w.deny("a coprocess")
 		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
-	case *syntax.ArithmCmd:
-		if !w.counted(c.X) {
-			w.denyDynamic("a command that evaluates values")
-			w.dropNamed(c)
-			w.inner(c)
+	default: // LetClause, ArithmCmd, and nodes of later versions of the parser
+		if arithm, ok := c.(*syntax.ArithmCmd); ok && w.counted(arithm.X) {
+			return
 		}
-	default: // LetClause, and nodes of later versions of the parser
 		w.denyDynamic("a command that evaluates values")
 		w.dropNamed(c)
 		w.inner(c)

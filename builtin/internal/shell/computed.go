@@ -16,11 +16,9 @@ func (w *walker) secretByWord(c *command, a *arg) string {
 	if text := withoutProc(a.text); text != a.text {
 		short := *a
 		short.text = text
-		switch strings.Count(text, hole) {
-		case 0:
+		if n := strings.Count(text, hole); n == 0 {
 			short.from = 0
-		case strings.Count(a.text, hole):
-		default: // from is the source of the first hole, which may be gone
+		} else if n < strings.Count(a.text, hole) { // from is the source of the first hole, which may be gone
 			short.from = anywhere
 		}
 		a = &short

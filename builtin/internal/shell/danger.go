@@ -151,7 +151,7 @@ func withoutProc(text string) string {
 
 // destroys returns why a command destroys data that is hard to restore, or "".
 func (w *walker) destroys(c *command) string {
-	if c.changesDisks() {
+	if slices.Contains(diskTools, c.name) || strings.HasPrefix(c.name, "mkfs") {
 		if c.Reason == "" || onlyLists(c) {
 			return ""
 		}
@@ -208,15 +208,8 @@ func (w *walker) destroys(c *command) string {
 	return connectsShell(c)
 }
 
-// changesDisks reports whether the command is a tool for changing disks.
-func (c *command) changesDisks() bool {
-	switch c.name {
-	case "dd", "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "mke2fs", "mkswap", "wipefs", "cryptsetup", "lvremove",
-		"vgremove", "pvremove", "diskutil", "hdparm", "badblocks", "mkdosfs", "mkntfs", "newfs", "blkdiscard":
-		return true
-	}
-	return strings.HasPrefix(c.name, "mkfs")
-}
+// diskTools change disks, as all commands do whose names begin with mkfs.
+var diskTools = strings.Fields("dd fdisk sfdisk cfdisk gdisk sgdisk parted mke2fs mkswap wipefs cryptsetup lvremove vgremove pvremove diskutil hdparm badblocks mkdosfs mkntfs newfs blkdiscard")
 
 // discardDevices discard or pass on the data that is written to them.
 var discardDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
@@ -309,10 +302,9 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 		if path.Dir(p) == "/home" || path.Dir(p) == "/Users" {
 			return p + " is a home directory"
 		}
-		for _, d := range append([]string{w.at.Home, w.at.Cwd}, w.at.Dirs...) {
-			if d != "" && pathrule.Below(path.Clean(d), p) {
-				return p + " contains a working or home directory"
-			}
+		contains := func(d string) bool { return d != "" && pathrule.Below(path.Clean(d), p) }
+		if contains(w.at.Home) || contains(w.at.Cwd) || slices.ContainsFunc(w.at.Dirs, contains) {
+			return p + " contains a working or home directory"
 		}
 	}
 	if slices.ContainsFunc(systemTrees, func(d string) bool { return pathrule.Below(p, d) }) {
