@@ -173,6 +173,7 @@ func requested(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
+// A member is a name and value of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -180,22 +181,22 @@ type member struct {
 
 // parseObject returns the members of a JSON object in their order, so that the first wrong member gives the first error.
 func parseObject(input json.RawMessage) ([]member, error) {
-	dec := json.NewDecoder(bytes.NewReader(input))
 	if len(bytes.TrimSpace(input)) == 0 {
 		return nil, nil
 	}
-	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, errors.New("the arguments must be a JSON object of group names and booleans")
+	dec := json.NewDecoder(bytes.NewReader(input))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') || !json.Valid(input) {
+		return nil, errors.New("the arguments must be a JSON object")
 	}
 	var out []member
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("the arguments are not valid JSON: %w", err)
+			return nil, err
 		}
 		m := member{name: name.(string)}
 		if err := dec.Decode(&m.value); err != nil {
-			return nil, fmt.Errorf("the arguments are not valid JSON: %w", err)
+			return nil, err
 		}
 		out = append(out, m)
 	}

@@ -129,6 +129,11 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 			t.Errorf("ChangesGroups(%s) = %v", name, !changes)
 		}
 	}
+	for _, cut := range []string{`{"web":true`, `{"web":true,`, `{"web":true}}`} {
+		if got := v.Opens("reset_tools", json.RawMessage(cut)); got != nil {
+			t.Errorf("Opens(%s) = %q", cut, got)
+		}
+	}
 	if _, _, err := v.Resolve(t.Context(), "drop", nil); err == nil || !strings.HasSuffix(err.Error(), `call reset_tools with {"db":true,"db-admin":true} first`) {
 		t.Errorf("the hint for a tool two levels down: %v", err)
 	}
@@ -137,7 +142,6 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 	}
 }
 
-// TestResetOptions: ShowActive marks open groups in the schema, NewOnly omits instructions of groups that were open.
 // TestResetProperties has groups whose names model APIs refuse as names of properties.
 func TestResetProperties(t *testing.T) {
 	long := strings.Repeat("x", 70)
@@ -167,6 +171,7 @@ func TestResetProperties(t *testing.T) {
 	}
 }
 
+// TestResetOptions: ShowActive marks open groups in the schema, NewOnly omits instructions of groups that were open.
 func TestResetOptions(t *testing.T) {
 	db := group("db", "query")
 	db.Instructions = "Amounts are in cents."
