@@ -202,21 +202,21 @@ func (c *catalogue) link() error {
 	return nil
 }
 
-// ancestors returns the groups that must be open before g can be opened, the nearest last. It
+// ancestors returns the groups that must be open before g can be opened, parents before children. It
 // contains g only if g is on a cycle.
 func (c *catalogue) ancestors(g int) []int {
-	var out []int
+	var visited, out []int
 	var walk func(int)
 	walk = func(i int) {
 		for _, p := range c.groups[i].gates {
-			if !slices.Contains(out, p) {
-				out = append(out, p)
+			if !slices.Contains(visited, p) {
+				visited = append(visited, p)
 				walk(p)
+				out = append(out, p)
 			}
 		}
 	}
 	walk(g)
-	slices.Reverse(out)
 	return out
 }
 

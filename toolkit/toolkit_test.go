@@ -342,6 +342,22 @@ func TestScopeJSON(t *testing.T) {
 	}
 }
 
+// TestParentOfParent: an ancestor is named and opened before the groups that need it, even if a child names it first.
+func TestParentOfParent(t *testing.T) {
+	leaf, middle := group("leaf", "x"), group("middle", "y")
+	leaf.Parents, middle.Parents = []string{"root", "middle"}, []string{"root"}
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{leaf, middle, group("root", "z")}})
+	s := new(toolkit.Scope)
+	_, err := tk.Enable(t.Context(), s, "leaf")
+	if e, ok := errors.AsType[*toolkit.GroupError](err); !ok || !slices.Equal(e.Others, []string{"root", "middle"}) {
+		t.Errorf("open leaf alone: %v", err)
+	}
+	out, err := tk.Set(t.Context(), s, "leaf", "middle", "root")
+	if err != nil || !slices.Equal(out.Opened, []string{"root", "middle", "leaf"}) {
+		t.Errorf("opened %q, %v", out.Opened, err)
+	}
+}
+
 // TestInitial: a new scope has the initial groups open; after a transition its own groups
 // count.
 func TestInitial(t *testing.T) {
