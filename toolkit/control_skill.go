@@ -131,6 +131,9 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	var closed []string // groups that have the skill but are not open
 	for g := range c.grantedWithSkills(r) {
 		isClosed := g.index >= 0 && !r.open[g.index]
+		if isClosed && c.rules.opaque {
+			continue
+		}
 		skills, _, err := c.loadSkills(ctx, g, isClosed)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
@@ -143,7 +146,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		open = mergeSkills(open, skills)
 	}
 	page, err := skill.View(ctx, open, q)
-	if err == nil || failed == nil && (len(closed) == 0 || c.rules.opaque) {
+	if err == nil || failed == nil && len(closed) == 0 {
 		return page, err
 	}
 	if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" {

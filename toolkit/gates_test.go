@@ -75,6 +75,20 @@ func TestOpaque(t *testing.T) {
 	}
 }
 
+// TestOpaqueSkill: a skill of a closed group looks like one that does not exist, even if other skills cannot be read.
+func TestOpaqueSkill(t *testing.T) {
+	closed := group("a", "a.tool")
+	closed.Skills = []skill.Loader{skill.Memory(&skill.Skill{Name: "pdf", Description: "P."})}
+	basic := toolkit.Group{Skills: []skill.Loader{failingLoader{}}}
+	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp(), Basic: basic, Groups: []toolkit.Group{closed}})
+	s := new(toolkit.Scope)
+	_, hidden := do(t, tk, s, "Skill", `{"skill":"pdf"}`)
+	_, unknown := do(t, tk, s, "Skill", `{"skill":"pdx"}`)
+	if hidden == nil || unknown == nil || strings.ReplaceAll(hidden.Error(), "pdf", "pdx") != unknown.Error() {
+		t.Errorf("hidden: %v, unknown: %v", hidden, unknown)
+	}
+}
+
 // TestQuiet: with the preset Tmcp only Refresh reports changes of the catalogue.
 func TestQuiet(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp()})
