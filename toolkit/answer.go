@@ -139,13 +139,13 @@ type reportOptions struct {
 // once a source can be listed.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how reportOptions) (answer, error) {
 	c := tk.current.Load()
-	r := c.current(s)
+	r := c.stateOf(s)
 	c.evalPredicates(r)
 	groups, _, err := c.openGroups(ctx, r)
 	if err != nil {
 		return answer{}, err
 	}
-	data := transitionReport{Active: []openGroup{}, Closed: c.grantedOf(out.Closed, r.ceiling)}
+	data := transitionReport{Active: []openGroup{}, Closed: c.onlyGranted(out.Closed, r.ceiling)}
 	for _, g := range groups {
 		g.Opened = slices.Contains(out.Opened, g.Name)
 		switch {
@@ -177,7 +177,7 @@ func (c *catalogue) openGroups(ctx context.Context, r *scopeState) (out []openGr
 			return nil, skipped, err
 		}
 		skipped = append(skipped, broken...)
-		o := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.failed(g.sources)}
+		o := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.sourceFailures(g.sources)}
 		o.empty = len(o.Failed) > 0 && len(g.entries)+len(skills) == 0
 		for _, s := range skills {
 			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})

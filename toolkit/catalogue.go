@@ -15,45 +15,45 @@ import (
 )
 
 // A catalogue is an immutable snapshot of what is registered. An operation loads the current one once and uses it
-// throughout, so that it never mixes two catalogues. The fields that are filled in later (static, words, prompt) are caches.
+// throughout, so that it never mixes two catalogues. Only caches are filled in later: static, lazyIndex and prompt.
 //
-// A program may have a catalogue for each of thousands of conversations, so maps are made only when
-// needed and equal places are shared.
+// A program may have thousands of catalogues, one for each conversation, so maps are made only when needed and equal
+// places are shared.
 type catalogue struct {
-	gen        uint64
+	gen        uint64 // counts the catalogues of the toolkit
 	cfg        Config
 	rules      *rules // of cfg.Preset
 	basic      *group
 	groups     []*group            // in order of registration
 	index      map[string]int      // position in groups by name
 	entries    []*entry            // in order of registration
-	tools      map[string][]*entry // by name; nil up to maxLinear tools; see named
-	labels     map[string][]*entry // by label, in order of registration; nil unless groups are labels
+	tools      map[string][]*entry // by name; nil up to maxLinear tools; read it with named
+	labels     map[string][]*entry // by label, in order of registration; nil unless cfg.LabelsOnly is set
 	always     []*entry            // tools that can be visible without an open group, in order of registration
 	predicates []*entry            // tools with a predicate
-	skipped    []Skipped           // tools that were left out
+	skipped    []Skipped           // tools and sources that could not be loaded
 	control    *Control
 	reserved   map[string]bool      // names of the control tools of all groups
 	listings   map[*source]*listing // a nil listing: the source was not listed yet
-	static     sync.Map             // ceiling → infos of static control tools
-	staticSize atomic.Int32         // the approximate length of static
+	static     sync.Map             // definitions of static control tools; see controlInfos
+	staticSize atomic.Int32         // the length of static; approximate, since views are made concurrently
 	due        time.Time            // when the next source must be listed again; zero for never
 	prompt     *prompt
 	shadows    bool // two tools share a name
 
-	searched sync.Once
-	words    *searchIndex
+	indexOnce sync.Once
+	lazyIndex *searchIndex // read it with searchIndex
 }
 
-// A group is a Group, resolved. The basic group has index -1.
+// A group is a Group with its names resolved to indexes. The basic group has index -1.
 type group struct {
 	*Group
-	index     int
-	gates     []int   // the parents that must be open
-	children  []int   // groups that it gates or contains, sorted by name
-	exclusive [][]int // for each exclusion set of the group, its other members in order
-	entries   []*entry
-	sources   []*source
+	index           int
+	requiredParents []int   // must be open to open the group; nil if the preset's parents only contain groups
+	children        []int   // groups that have this group as a parent, sorted by name
+	exclusive       [][]int // for each exclusion set with this group, the other groups in order
+	entries         []*entry
+	sources         []*source
 }
 
 // An entry is a registered tool. It does not store the definition, since the tool's Info always returns the same definition.
@@ -61,26 +61,26 @@ type entry struct {
 	tool tool.Tool
 	name string
 	*place
-	hash      atomic.Pointer[[sha256.Size]byte]
-	seq       int32
-	predicate int32 // position in catalogue.predicates, or -1
+	hash      atomic.Pointer[[sha256.Size]byte] // of the definition; nil until first used
+	seq       int32                             // position in catalogue.entries
+	predicate int32                             // position in catalogue.predicates, or -1
 }
 
 // A place is where a tool is registered and what decides its visibility. It is
 // immutable, since tools with equal registrations share one.
 type place struct {
-	home      int // index of the group in which it was first registered
+	home      int // index of the group in which the tool was first registered
 	groups    []int
-	labels    []string // names by which a ceiling may grant it
-	ungrouped bool
+	labels    []string // names by which a ceiling may grant the tool
+	ungrouped bool     // registered in the basic group, and neither the setting nor the tool names other groups
 	setting   *Setting
 	from      *listing // the list that has the tool; nil if the host registered it
 }
 
-// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it. In a log, Reason
-// suffices if Source and Tool are empty: it then names the file or server.
+// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it. If Source and Tool
+// are empty, Reason names the file or server.
 type Skipped struct {
-	Source string // the source that listed it; empty if none did
+	Source string // the source that failed or listed the tool; empty if there is none
 	Tool   string // empty if the source or skill itself failed
 	Reason string
 }
@@ -92,7 +92,7 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c.cfg.LabelsOnly = cfg.LabelsOnly || c.rules.labelsOnly
 	c.control = cmp.Or(cfg.Control, c.rules.control, ResetTools(nil))
 	if cfg.Control == nil && c.cfg.LabelsOnly {
-		c.control = new(Control)
+		c.control = new(Control) // no group opens or closes
 	}
 	if err := c.control.check(); err != nil {
 		return nil, err
@@ -137,13 +137,14 @@ func (g Group) clone() Group {
 	return g
 }
 
-// current returns the state of the scope now, in terms of the catalogue.
-func (c *catalogue) current(s *Scope) *scopeState {
+// stateOf returns the scope's current state, resolved with this catalogue.
+func (c *catalogue) stateOf(s *Scope) *scopeState {
 	st, _ := s.snapshot(c)
 	return c.resolve(st)
 }
 
-func (c *catalogue) all() []*group { return append([]*group{c.basic}, c.groups...) }
+// allGroups returns the groups, the basic group first.
+func (c *catalogue) allGroups() []*group { return append([]*group{c.basic}, c.groups...) }
 
 // addGroups resolves the groups, in the order given, which is the order in which models and users see them.
 func (c *catalogue) addGroups() error {
@@ -165,26 +166,26 @@ func (c *catalogue) addGroups() error {
 		c.index[g.Name] = i
 		c.groups = append(c.groups, &group{Group: g, index: i})
 	}
-	return c.link()
+	return c.linkParents()
 }
 
-// link resolves the parents.
-func (c *catalogue) link() error {
-	gates := c.rules.parents != parentContains
+// linkParents resolves the parents' names, and rejects cycles unless the preset allows them.
+func (c *catalogue) linkParents() error {
+	required := c.rules.parents != parentContains
 	for _, g := range c.groups {
 		for _, name := range g.Parents {
 			i, ok := c.index[name]
 			switch {
-			case !ok && gates:
+			case !ok && required:
 				return fmt.Errorf("group %q: parent %q does not exist; add that group, or correct Parents", g.Name, name)
-			case !ok || slices.Contains(c.groups[i].children, g.index):
+			case !ok || slices.Contains(c.groups[i].children, g.index): // a parent may be unknown or named twice
 				continue
 			case c.rules.pathNames && !strings.HasPrefix(g.Name, name+"."):
 				return fmt.Errorf("group %q: the name must start with that of its parent, %q", g.Name, name+".")
 			}
 			c.groups[i].children = append(c.groups[i].children, g.index)
-			if gates {
-				g.gates = append(g.gates, i)
+			if required {
+				g.requiredParents = append(g.requiredParents, i)
 			}
 		}
 	}
@@ -208,7 +209,7 @@ func (c *catalogue) ancestors(g int) []int {
 	var visited, out []int
 	var walk func(int)
 	walk = func(i int) {
-		for _, p := range c.groups[i].gates {
+		for _, p := range c.groups[i].requiredParents {
 			if !slices.Contains(visited, p) {
 				visited = append(visited, p)
 				walk(p)
@@ -263,7 +264,7 @@ func (c *catalogue) named(name string) []*entry {
 		switch {
 		case e.name != name:
 		case found == nil:
-			found = c.entries[i : i+1 : i+1]
+			found = c.entries[i : i+1 : i+1] // allocates nothing in the usual case
 		default:
 			found = append(found, e)
 		}
@@ -271,10 +272,10 @@ func (c *catalogue) named(name string) []*entry {
 	return found
 }
 
-// search returns the search index of all tools, which is built on first use.
-func (c *catalogue) search() *searchIndex {
-	c.searched.Do(func() { c.words = newSearchIndex(c) })
-	return c.words
+// searchIndex returns the search index of all tools, which is built on first use.
+func (c *catalogue) searchIndex() *searchIndex {
+	c.indexOnce.Do(func() { c.lazyIndex = newSearchIndex(c) })
+	return c.lazyIndex
 }
 
 // groupTitle returns a description of a group for messages; -1 is the basic group.
@@ -285,7 +286,7 @@ func (c *catalogue) groupTitle(g int) string {
 	return fmt.Sprintf("group %q", c.groups[g].Name)
 }
 
-// definitionSize returns the length of a tool's definition in a request, without escaping.
+// definitionSize returns the length of a tool's definition in a request, without escaping. It assumes OpenAI's format.
 func definitionSize(i tool.Info) int {
 	const frame = len(`{"type":"function","function":{"name":"","description":"","parameters":}},`)
 	return frame + len(i.Name) + len(i.Description) + len(i.Input)

@@ -11,17 +11,17 @@ type Change struct {
 	// which may affect every view.
 	Scope *Scope
 
-	Opened, Closed []string // of a scope
+	Opened, Closed []string // names of groups; nil for a change of the catalogue
 
-	// Tools, Groups and Skills say which lists have changed: the tools (of a scope, the visible ones), the groups,
-	// and the result of [Toolkit.Skills]. Edits of a skill's files are not noticed. All are false if a group
+	// Tools, Groups and Skills say which lists have changed: the tools (with a Scope, only the visible tools), the
+	// groups, and the result of [Toolkit.Skills]. Edits of a skill's files are not noticed. All are false if a group
 	// without tools and skills was opened or closed.
 	Tools, Groups, Skills bool
 }
 
 type listeners struct {
 	mu  sync.Mutex
-	fns []*func(Change)
+	fns []*func(Change) // pointers, by which stop finds its function
 }
 
 // OnChange calls fn after every change, once per transition or change of the catalogue, on the goroutine that made
@@ -48,40 +48,40 @@ func (l *listeners) all() []*func(Change) {
 }
 
 // notify reports a change unless it is empty. Opening a group without tools and
-// skills is a change: the host may give the group another meaning.
-func (tk *Toolkit) notify(ev Change) {
-	if !ev.Tools && !ev.Groups && !ev.Skills && len(ev.Opened)+len(ev.Closed) == 0 {
+// skills is a change, since the host may use such a group as a switch.
+func (tk *Toolkit) notify(change Change) {
+	if !change.Tools && !change.Groups && !change.Skills && len(change.Opened)+len(change.Closed) == 0 {
 		return
 	}
 	for _, fn := range tk.listeners.all() {
-		(*fn)(ev)
+		(*fn)(change)
 	}
 }
 
-// watch records what the scope shows. It returns a function that describes the change since then, given the steps
-// that were carried out.
-func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
+// trackChange returns a function that describes how the scope has changed since trackChange was called. steps are the
+// transitions in between.
+func (tk *Toolkit) trackChange(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
 		return func([]step) Change { return Change{} }
 	}
-	digest := func() string {
-		r := c.current(s)
+	listDigest := func() string {
+		r := c.stateOf(s)
 		c.evalPredicates(r)
-		_, sum := tk.show(c, s, r)
-		return sum()
+		_, digest := tk.show(c, s, r)
+		return digest()
 	}
-	before := digest()
+	before := listDigest()
 	return func(steps []step) Change {
-		ev := Change{Scope: s}
+		change := Change{Scope: s}
 		for _, st := range steps {
-			ev.Opened, ev.Closed = append(ev.Opened, st.Opened...), append(ev.Closed, st.Closed...)
+			change.Opened, change.Closed = append(change.Opened, st.Opened...), append(change.Closed, st.Closed...)
 		}
-		changed := slices.Concat(ev.Opened, ev.Closed)
-		ev.Tools = len(changed) > 0 && c.rules.everyTransition || digest() != before
-		ev.Skills = slices.ContainsFunc(changed, func(name string) bool {
+		groups := slices.Concat(change.Opened, change.Closed)
+		change.Tools = len(groups) > 0 && c.rules.everyTransition || listDigest() != before
+		change.Skills = slices.ContainsFunc(groups, func(name string) bool {
 			i, ok := c.index[name]
 			return ok && c.groups[i].hasSkills() && c.grantsGroup(i, s.Ceiling())
 		})
-		return ev
+		return change
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkGroup checks a group by itself. Its name may be any text that is not reserved: reset_tools replaces characters that
-// model APIs refuse in the name of a property, and checkTool checks control tools that are named after a group.
+// checkGroup checks a group by itself. A name may have any characters: reset_tools replaces those that model APIs
+// refuse, and checkTool checks the names of control tools that [PerGroup] names after groups.
 func (c *catalogue) checkGroup(g *Group) error {
 	switch {
 	case g.Name == "":
 		return errors.New("a group has no name; give it one")
-	case g.Name == basicLabel && c.rules.defaultLabel == "":
+	case g.Name == basicLabel && c.rules.defaultLabel == "": // with a defaultLabel, the basic group has that label
 		return fmt.Errorf("group %q: the name is reserved for the group that is always open; rename it, or use Config.Basic", g.Name)
-	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames:
+	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames: // tmcp's groups need none
 		return fmt.Errorf("group %q has no description; add one, so that the model knows when to open the group", g.Name)
-	case c.exists(g.Name):
+	case c.hasGroup(g.Name):
 		return fmt.Errorf("two groups have the name %q; rename one", g.Name)
 	case c.rules.pathNames && slices.Contains(strings.Split(g.Name, "."), ""):
 		return fmt.Errorf("group %q: a part of the name, which is a path, is empty", g.Name)
@@ -31,13 +31,13 @@ func (c *catalogue) checkGroup(g *Group) error {
 	return nil
 }
 
-func (c *catalogue) exists(group string) bool {
-	_, ok := c.index[group]
+func (c *catalogue) hasGroup(name string) bool {
+	_, ok := c.index[name]
 	return ok
 }
 
-// checkTool checks what the model and the control tools rely on. A name may have any
-// character that MCP allows; model clients replace those that their API rejects.
+// checkTool checks a tool's name by MCP's rules, and that the input schema describes an object. Model clients replace
+// characters of the name that their API rejects.
 func checkTool(i tool.Info) error {
 	if i.Name == "" {
 		return errors.New("the name is empty")
@@ -121,17 +121,13 @@ func (c *catalogue) checkInitial() error {
 		if g.OnActivate != nil {
 			return fmt.Errorf("initial group %q has an OnActivate hook, which would not run; call Enable instead", name)
 		}
-		for _, p := range g.gates {
+		for _, p := range g.requiredParents {
 			if !slices.Contains(open, p) {
 				return fmt.Errorf("initial group %q: put its parent %q before it in Config.Initial", name, c.groups[p].Name)
 			}
 		}
-		for _, set := range g.exclusive {
-			for _, o := range set {
-				if slices.Contains(open, o) {
-					return fmt.Errorf("initial groups %q and %q exclude each other; remove one", c.groups[o].Name, name)
-				}
-			}
+		if at := slices.IndexFunc(open, func(o int) bool { return c.excludes(i, o) }); at >= 0 {
+			return fmt.Errorf("initial groups %q and %q exclude each other; remove one", c.groups[open[at]].Name, name)
 		}
 		if !slices.Contains(open, i) {
 			open = append(open, i)

@@ -15,16 +15,16 @@ import (
 
 // A Control is how a model opens and closes groups: tools, and what the toolkit has to know about them. The package
 // has [ResetTools], [EnableDisable], [PerGroup] and [Discover]. The zero Control has no tools, so that only the host
-// opens groups. The functions must be safe for concurrent use; a nil one counts as one with an empty result.
+// opens groups. The functions must be safe for concurrent use. A nil function counts as a function with an empty result.
 type Control struct {
 	// Tools returns the control tools for a scope, which is nil if only their names matter. groups are those that
-	// the scope's ceiling grants; the tools must not name any others. The tools call [Toolkit.Enable],
-	// [Toolkit.Disable] or [Toolkit.Set]; their Info must have Control set. Those that are not read-only run after
-	// the other calls of the same answer; see [View.ChangesGroups].
+	// the scope's ceiling grants; the tools must not name other groups. The tools call [Toolkit.Enable],
+	// [Toolkit.Disable] or [Toolkit.Set]; their Info must have Control set. Tools that are not read-only run after
+	// the other calls of the same model answer; see [View.ChangesGroups].
 	Tools func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
 	// Static says that the Info of the tools depends on which groups exist, but not on
-	// which of them are open. The toolkit then caches it.
+	// which groups are open. The toolkit then caches the Info.
 	Static bool
 
 	// Hint says how the model opens the groups in want, in order, while those in active stay open; with a Caller, how
@@ -36,13 +36,13 @@ type Control struct {
 	// arguments as the model sent them; nil if they are invalid. See [View.Opens].
 	Opens func(tk *Toolkit, s *Scope, name string, input json.RawMessage) []string
 
-	// Caller is the name of the control tool that calls other tools, such as call_tool;
-	// empty if there is none. It never runs itself: [View.Resolve] returns the tool that Forward
-	// names. For these calls every group that the ceiling grants counts as open.
+	// Caller is the name of the control tool that calls other tools, such as call_tool; empty if there is none.
+	// The Caller never runs: [View.Resolve] returns the tool that Forward names. For these calls every group that
+	// the ceiling grants counts as open.
 	Caller string
 
 	// Forward returns the call that the arguments of Caller describe. The error is for the
-	// model. It must be set if Caller is.
+	// model. Forward must be set if Caller is set.
 	Forward func(input json.RawMessage) (name string, args json.RawMessage, err error)
 }
 
@@ -64,15 +64,15 @@ func (c *Control) check() error {
 	return nil
 }
 
-// Report returns the answer of a control tool after a transition: the open groups, what was closed, which sources
-// could not be listed, and the tools, instructions and skills of the groups that were opened.
+// Report returns the answer of a control tool after a transition: the open groups, the groups that were closed, the
+// sources that could not be listed, and the tools, instructions and skills of the groups that were opened.
 func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
 	a, err := tk.report(ctx, s, out, reportOptions{newOnly: true})
 	return a.result(), err
 }
 
 // ReportAll is like Report, for a control whose calls name all groups that should be open: it
-// includes the instructions and skills of all of them, and their tools too if nothing has changed.
+// includes the instructions and skills of all open groups, and their tools too if nothing has changed.
 func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
 	a, err := tk.report(ctx, s, out, reportOptions{leftOut: true, allTools: !out.Changed()})
 	return a.result(), err
@@ -82,14 +82,14 @@ func (a answer) result() *tool.Result {
 	return &tool.Result{Blocks: []message.Block{&message.Text{Text: a.text}}, Structured: a.data}
 }
 
-// controlTools returns the control tools, bound to the scope, without those that the host
-// replaced or hid. There are none if the ceiling grants no group.
+// controlTools returns the tool Skill and the tools of the Control, bound to the scope, without those that the host
+// replaced or hid. The Control has no tools if the ceiling grants no group.
 func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *scopeState) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
 		out = append(out, &skillViewer{tk, s})
 	}
-	if groups := c.infos(r); len(groups) > 0 && c.control.Tools != nil {
+	if groups := c.groupInfos(r); len(groups) > 0 && c.control.Tools != nil {
 		out = append(out, c.control.Tools(tk, s, groups)...)
 	}
 	return slices.DeleteFunc(out, func(t tool.Tool) bool {
@@ -106,8 +106,8 @@ const maxCeilings = 256
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *scopeState) []tool.Info {
 	key := strconv.FormatBool(c.hasSkills(r.ceiling)) + r.ceiling.String()
 	if c.control.Static {
-		if kept, ok := c.static.Load(key); ok {
-			return kept.([]tool.Info)
+		if cached, ok := c.static.Load(key); ok {
+			return cached.([]tool.Info)
 		}
 	}
 	var out []tool.Info
@@ -135,7 +135,7 @@ type controlTool struct {
 type answer struct {
 	text   string
 	data   any
-	failed bool // the call is an error: all that it asked for was refused
+	failed bool // everything that the call asked for was refused
 }
 
 func (t *controlTool) Info() tool.Info { return t.info }
@@ -148,8 +148,9 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			return
 		}
 		chunk := tool.Text(a.text)
+		chunk.Failed = a.failed
 		if a.data != nil {
-			data, err := strictjson.Encode(a.data) // models read \u003c badly
+			data, err := strictjson.Encode(a.data) // which leaves < as it is: models read \u003c badly
 			if err != nil {
 				yield(tool.Chunk{}, err)
 				return
@@ -158,14 +159,13 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			if a.text == "" {
 				chunk.Block = &message.Text{Text: string(data)}
 			}
-			chunk.Failed = a.failed
 		}
 		yield(chunk, nil)
 	}
 }
 
-// schema returns the JSON Schema of an object with these properties, in this order, so that its bytes are always
-// the same. It allows other members, so that an unknown name reaches the tool, whose error lists the known ones.
+// schema returns the JSON Schema of an object with these properties, in this order, so that equal schemas have equal
+// bytes. The object may have other members, so that an unknown name reaches the tool, whose error lists the known names.
 func schema(required []string, properties ...property) json.RawMessage {
 	b := []byte(`{"type":"object","properties":{`)
 	for i, p := range properties {

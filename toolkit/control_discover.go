@@ -17,8 +17,8 @@ import (
 
 // Discover returns the control that opens no groups: search_tools finds tools, describe_tools shows their schemas,
 // and call_tool calls them. The model's list has these three tools and those of the basic group. It never changes, so
-// the provider's cache stays valid. A call through call_tool must pass the gates, except that the group of the tool
-// need not be open, and is validated, permitted and run under the real tool's name.
+// the provider's cache stays valid. A tool can be called through call_tool while its group is closed, if nothing
+// else hides it. The call is validated, permitted and run under the real tool's name.
 //
 // Sources of groups are contacted at the first search, or at the first call of an unknown tool.
 func Discover() *Control {
@@ -48,10 +48,10 @@ const (
 const searchLimit = 10 // maximum number of tools in an answer of search_tools
 
 //go:embed text/search_tools.txt
-var searchText string
+var searchText string // with Discover
 
 //go:embed text/search_open.txt
-var searchOpenText string
+var searchOpenText string // with WithSearch
 
 //go:embed text/describe_tools.txt
 var describeText string
@@ -71,22 +71,22 @@ func (discover) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	for _, g := range groups {
 		fmt.Fprintf(&outline, "- %s: %s\n", g.Name, firstLine(g.Description))
 	}
-	caller := &controlTool{info: tool.Info{Name: callTool, Description: callText, Control: true,
-		Input: schema([]string{"name", "arguments"},
-			prop("name", `"type":"string"`, "The tool's name."),
-			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema describes them."))}}
-	caller.run = func(context.Context, *Scope, json.RawMessage) (answer, error) {
-		return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
-	}
 	return []tool.Tool{
 		newSearchTool(tk, s, searchText+outline.String()),
 		&controlTool{
 			info: tool.Info{Name: describeTool, Description: describeText, ReadOnly: true, Control: true,
-				Input: schema([]string{"names"},
-					property{"names", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of tools."}`)})},
+				Input: schema([]string{"names"}, prop("names", `"type":"array","items":{"type":"string"}`, "Names of tools."))},
 			scope: s, run: tk.describeTools,
 		},
-		caller,
+		&controlTool{
+			info: tool.Info{Name: callTool, Description: callText, Control: true,
+				Input: schema([]string{"name", "arguments"},
+					prop("name", `"type":"string"`, "The tool's name."),
+					prop("arguments", `"type":"object"`, "The tool's arguments, as its schema describes them."))},
+			run: func(context.Context, *Scope, json.RawMessage) (answer, error) {
+				return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
+			},
+		},
 	}
 }
 
@@ -111,8 +111,8 @@ func (c *catalogue) allOpen(r *scopeState) *scopeState {
 	return &all
 }
 
-// callable returns the state for looking up a call: with a [Control.Caller] every group counts as open.
-func (c *catalogue) callable(r *scopeState) *scopeState {
+// callState returns the state in which a called tool is looked up: with a [Control.Caller] every group counts as open.
+func (c *catalogue) callState(r *scopeState) *scopeState {
 	if c.control.Caller != "" {
 		return c.allOpen(r)
 	}
@@ -159,29 +159,29 @@ func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, li
 	return out, nil
 }
 
-// hits returns the tools that a search finds, and the index of the group to which the search is limited, or -1. The
-// limit applies only to queries with words.
-func (c *catalogue) hits(r *scopeState, query, group string, limit int) (hits []*entry, only int, err error) {
-	only = -1
+// hits returns the tools that a search finds, and the index of the named group, or -1 if group is empty. The limit
+// applies only to queries with words.
+func (c *catalogue) hits(r *scopeState, query, group string, limit int) (hits []*entry, groupIndex int, err error) {
+	groupIndex = -1
 	if group != "" {
 		i, ok := c.index[group]
 		if !ok || !c.grantsGroup(i, r.ceiling) {
-			return nil, only, c.unknown(group, r.ceiling)
+			return nil, -1, c.unknownGroup(group, r.ceiling)
 		}
-		only = i
+		groupIndex = i
 	}
 	keep := func(e *entry) bool {
-		return c.visible(e, r) && (only < 0 || slices.Contains(e.groups, only))
+		return c.visible(e, r) && (groupIndex < 0 || slices.Contains(e.groups, groupIndex))
 	}
 	if len(words(query)) > 0 {
-		return c.search().find(query, limit, keep), only, nil
+		return c.searchIndex().find(query, limit, keep), groupIndex, nil
 	}
 	for _, e := range c.entries {
 		if keep(e) {
 			hits = append(hits, e)
 		}
 	}
-	return hits, only, nil
+	return hits, groupIndex, nil
 }
 
 func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
@@ -196,28 +196,28 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	hits, only, err := c.hits(r, in.Query, in.Group, searchLimit)
+	hits, groupIndex, err := c.hits(r, in.Query, in.Group, searchLimit)
 	if err != nil {
 		return answer{}, err
 	}
-	found := make([]toolLine, 0, len(hits))
+	lines := make([]toolLine, 0, len(hits))
 	for _, e := range hits {
-		found = append(found, toolLine{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
+		lines = append(lines, toolLine{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
-	failed := c.failedSources(r)
-	if only >= 0 {
-		failed = c.failed(c.groups[only].sources)
+	failures := c.grantedFailures(r)
+	if groupIndex >= 0 {
+		failures = c.sourceFailures(c.groups[groupIndex].sources)
 	}
-	text := foundText(found, failed)
+	text := formatHits(lines, failures)
 	if c.control.Caller == "" && len(hits) > 0 {
 		text += c.openHint(s, hits[0])
 	}
-	return answer{text: text, data: map[string]any{"tools": found}}, nil
+	return answer{text: text, data: map[string]any{"tools": lines}}, nil
 }
 
-// openHint says how to open the first group of a tool that was found; the hint is empty if any of its groups is open.
+// openHint says how to open the first granted group of a tool; it returns "" if any of the tool's groups is open.
 func (c *catalogue) openHint(s *Scope, e *entry) string {
-	r := c.current(s)
+	r := c.stateOf(s)
 	names := c.grantedNames(e, r)
 	if len(names) == 0 || slices.ContainsFunc(e.groups, func(g int) bool { return r.open[g] }) {
 		return ""
@@ -229,24 +229,24 @@ func (c *catalogue) openHint(s *Scope, e *entry) string {
 	return fmt.Sprintf("\nTo use %s, %s first.", e.name, hint)
 }
 
-// foundText formats the answer of search_tools: a line for each tool, and a line for the sources that could not be listed.
-func foundText(found []toolLine, failed []string) string {
+// formatHits formats the answer of search_tools: a line for each tool, and a line for the sources that could not be listed.
+func formatHits(lines []toolLine, failures []string) string {
 	var b strings.Builder
-	if len(found) == 0 {
+	if len(lines) == 0 {
 		b.WriteString("No tool was found. Try other words, or search in one of the groups with an empty query.\n")
 	}
-	for _, f := range found {
-		b.WriteString("- " + f.Name)
-		if len(f.Groups) > 0 {
-			b.WriteString(" (" + strings.Join(f.Groups, ", ") + ")")
+	for _, t := range lines {
+		b.WriteString("- " + t.Name)
+		if len(t.Groups) > 0 {
+			b.WriteString(" (" + strings.Join(t.Groups, ", ") + ")")
 		}
-		if f.Line != "" {
-			b.WriteString(": " + f.Line)
+		if t.Line != "" {
+			b.WriteString(": " + t.Line)
 		}
 		b.WriteByte('\n')
 	}
-	if len(failed) > 0 {
-		b.WriteString("Not searched, because their tools cannot be listed now: " + strings.Join(failed, "; ") + "\n")
+	if len(failures) > 0 {
+		b.WriteString("Not searched, because their tools cannot be listed now: " + strings.Join(failures, "; ") + "\n")
 	}
 	return strings.TrimSpace(b.String())
 }
@@ -262,8 +262,8 @@ func (c *catalogue) grantedNames(e *entry, r *scopeState) []string {
 	return out
 }
 
-// describeTools runs describe_tools. For an unknown name the answer has an error in place of the description. The answer includes the instructions
-// of the tools' groups, as no group is opened, which is when other controls give them.
+// describeTools runs describe_tools. For an unknown name the answer has an error in place of the description. The
+// answer includes the instructions of the tools' groups. Other controls give these when they open a group.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -294,16 +294,16 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 			}
 		}
 	}
-	described := *r
+	described := *r // in which only the groups of the described tools are open
 	described.open = make([]bool, len(c.groups))
 	for _, g := range groups {
 		described.open[g] = true
 	}
-	about, _, err := c.openGroups(ctx, &described)
+	openGroups, _, err := c.openGroups(ctx, &described)
 	if err != nil {
 		return answer{}, err
 	}
-	text.WriteString(strings.TrimSpace(aboutGroups(about)))
+	text.WriteString(strings.TrimSpace(aboutGroups(openGroups)))
 	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
@@ -318,19 +318,19 @@ func (c *catalogue) hiddenFromSearch(name string, r *scopeState) *HiddenError {
 	return b.hidden(name, nil)
 }
 
-// failedSources returns the sources of granted groups that failed to list their tools, with the reason, in order.
-func (c *catalogue) failedSources(r *scopeState) []string {
-	out := c.failed(c.basic.sources)
+// grantedFailures is sourceFailures for the basic group and all granted groups.
+func (c *catalogue) grantedFailures(r *scopeState) []string {
+	out := c.sourceFailures(c.basic.sources)
 	for i, g := range c.groups {
 		if c.grantsGroup(i, r.ceiling) {
-			out = append(out, c.failed(g.sources)...)
+			out = append(out, c.sourceFailures(g.sources)...)
 		}
 	}
 	return out
 }
 
-// failed describes the sources that failed to list their tools, with the reason.
-func (c *catalogue) failed(sources []*source) []string {
+// sourceFailures returns, for each source that failed to list its tools, the source's name and the reason.
+func (c *catalogue) sourceFailures(sources []*source) []string {
 	var out []string
 	for _, s := range sources {
 		if l := c.listings[s]; l != nil && l.err != nil {
@@ -344,7 +344,7 @@ func (c *catalogue) failed(sources []*source) []string {
 	return out
 }
 
-// reasonText returns an error on one line, of at most about 300 bytes.
+// reasonText returns the text of an error on one line, of at most about 300 bytes.
 func reasonText(err error) string {
 	const limit = 300
 	var lines []string
@@ -353,9 +353,11 @@ func reasonText(err error) string {
 			lines = append(lines, line)
 		}
 	}
-	return visible.Cut(strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": "), limit, " …")
+	text := strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ") // a line with a colon introduces the next
+	return visible.Cut(text, limit, " …")
 }
 
+// callArguments returns the call that the arguments of call_tool describe; see [Control.Forward].
 func callArguments(input json.RawMessage) (name string, args json.RawMessage, err error) {
 	var in struct {
 		Name      string

@@ -15,8 +15,7 @@ import (
 
 // EnableDisable returns the control of wags: enable_tools and disable_tools, which take names of groups. Each name
 // is a separate transition: a refused name does not stop the others. The descriptions list the groups without
-// a parent, and below every open group its children. They change with every transition, and so does the start of
-// the list of tools.
+// a parent, and below every open group its children. So every transition changes the start of the list of tools.
 func EnableDisable() *Control {
 	var e enableDisable
 	return &Control{Tools: e.tools, Hint: e.hint, Opens: e.opens}
@@ -33,7 +32,7 @@ var enableText string
 //go:embed text/disable_tools.txt
 var disableText string
 
-// enableDisable has no static tools, as their descriptions say which groups are open.
+// enableDisable is not a static control: the descriptions say which groups are open.
 type enableDisable struct{}
 
 func (enableDisable) hint(_ string, _, want []string) string {
@@ -49,7 +48,7 @@ func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMes
 }
 
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
-	args := schema(nil, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
+	args := schema(nil, prop("groups", `"type":"array","items":{"type":"string"}`, "Names of groups.")) // as in wags
 	if !tk.current.Load().rules.lenient() {
 		names := []string{} // of all groups, as one call may open a group and then its child
 		for _, g := range groups {
@@ -99,12 +98,12 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 		return answer{}, err
 	}
 	res := enableResult{Enabled: []string{}, Errors: []string{}}
-	now := tk.Groups(s)
+	groups := tk.Groups(s) // after the transitions
 	for _, st := range steps {
 		res.Enabled = append(res.Enabled, st.Opened...)
 		switch {
 		case st.refused != nil:
-			res.Errors = append(res.Errors, refusal(st.refused, now))
+			res.Errors = append(res.Errors, refusal(st.refused, groups))
 		case !st.Changed():
 			res.Errors = append(res.Errors, fmt.Sprintf("group %q is already enabled", st.groups[0]))
 		}
@@ -112,21 +111,21 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	c := tk.current.Load()
 	for _, name := range res.Enabled {
 		if i, ok := c.index[name]; ok {
-			for _, f := range c.failed(c.groups[i].sources) {
+			for _, f := range c.sourceFailures(c.groups[i].sources) {
 				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so some may be missing: %s; tell the user if the task needs them", name, f))
 			}
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
-	res.AvailableGroups = childrenOf(now)
+	res.AvailableGroups = availableGroups(groups)
 	if res.Instructions, err = tk.aboutOpened(ctx, s, res.Enabled); err != nil {
 		return answer{}, err
 	}
-	return answer{data: res, failed: len(res.Enabled) == 0 && tk.allRefused(steps)}, nil
+	return answer{data: res, failed: tk.isFailure(steps)}, nil
 }
 
-// allRefused reports whether every step was refused, which is an error of the call; a lenient preset has no such error.
-func (tk *Toolkit) allRefused(steps []step) bool {
+// isFailure reports whether a call failed: every step was refused, and the preset is not lenient.
+func (tk *Toolkit) isFailure(steps []step) bool {
 	return !tk.current.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
 
@@ -142,21 +141,22 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 		return answer{}, err
 	}
 	res := disableResult{Disabled: []string{}, Errors: []string{}}
-	now := tk.Groups(s)
+	groups := tk.Groups(s) // after the transitions
 	for _, st := range steps {
-		res.Disabled = append(res.Disabled, tk.current.Load().grantedOf(slices.Sorted(slices.Values(st.Closed)), s.Ceiling())...)
+		closed := slices.Sorted(slices.Values(st.Closed))
+		res.Disabled = append(res.Disabled, tk.current.Load().onlyGranted(closed, s.Ceiling())...)
 		switch {
 		case st.refused != nil:
-			res.Errors = append(res.Errors, refusal(st.refused, now))
+			res.Errors = append(res.Errors, refusal(st.refused, groups))
 		case !st.Changed():
 			res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", st.groups[0]))
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
-	return answer{data: res, failed: tk.allRefused(steps)}, nil
+	return answer{data: res, failed: tk.isFailure(steps)}, nil
 }
 
-// groupList reads {"groups": […]}.
+// groupList returns the names in the arguments {"groups": […]}.
 func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) {
 	members, err := parseObject(input)
 	if err != nil {
@@ -171,8 +171,8 @@ func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) 
 			return nil, errors.New("groups must be a list of names")
 		}
 	}
-	if shown := shownGroups(tk.Groups(s)); len(names) == 0 && !tk.current.Load().rules.lenient() {
-		return nil, fmt.Errorf("no group was named; give groups, a list of names out of: %s", strings.Join(shown, ", "))
+	if len(names) == 0 && !tk.current.Load().rules.lenient() {
+		return nil, fmt.Errorf("no group was named; give groups, a list of names out of: %s", strings.Join(shownGroups(tk.Groups(s)), ", "))
 	}
 	return names, nil
 }
@@ -191,7 +191,7 @@ func refusal(e *GroupError, groups []GroupInfo) string {
 // enabled returns the open groups that are granted, and their visible tools, both sorted.
 func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 	c := tk.current.Load()
-	r := c.current(s)
+	r := c.stateOf(s)
 	c.evalPredicates(r)
 	groups, tools = []string{}, []string{}
 	for _, g := range r.order {
@@ -212,7 +212,7 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 // aboutOpened returns the instructions and skills of the named groups.
 func (tk *Toolkit) aboutOpened(ctx context.Context, s *Scope, names []string) (string, error) {
 	c := tk.current.Load()
-	groups, _, err := c.openGroups(ctx, c.current(s))
+	groups, _, err := c.openGroups(ctx, c.stateOf(s))
 	if err != nil {
 		return "", err
 	}
@@ -222,8 +222,8 @@ func (tk *Toolkit) aboutOpened(ctx context.Context, s *Scope, names []string) (s
 	return reminder(groups), nil
 }
 
-// childrenOf returns the groups that are closed but have an open parent, sorted.
-func childrenOf(groups []GroupInfo) []string {
+// availableGroups returns the closed groups that have an open parent, sorted.
+func availableGroups(groups []GroupInfo) []string {
 	out := []string{}
 	for _, g := range groups {
 		if !g.Active && slices.ContainsFunc(groups, func(p GroupInfo) bool { return p.Active && slices.Contains(g.Parents, p.Name) }) {
@@ -237,20 +237,20 @@ func childrenOf(groups []GroupInfo) []string {
 // shownGroups returns the names that the description of enable_tools shows.
 func shownGroups(groups []GroupInfo) []string {
 	var out []string
-	unfold(groups, func(_ int, g GroupInfo) { out = append(out, g.Name) })
+	visitShown(groups, func(_ int, g GroupInfo) { out = append(out, g.Name) })
 	return out
 }
 
-// unfold visits the groups that can be opened now: those without a parent, sorted by name, each open one followed by
-// its children. A group with several open parents is visited once, below the first of them.
-func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
+// visitShown visits the groups without a parent, sorted by name, and after each open group its children, one level
+// deeper. A group with several open parents is visited once, below the first of these parents.
+func visitShown(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}
 	var walk func(depth int, parent string)
 	walk = func(depth int, parent string) {
 		for _, g := range sorted {
-			isChild := depth == 0 && len(g.Parents) == 0 || depth > 0 && slices.Contains(g.Parents, parent)
-			if !isChild || seen[g.Name] {
+			belongsHere := depth == 0 && len(g.Parents) == 0 || depth > 0 && slices.Contains(g.Parents, parent)
+			if !belongsHere || seen[g.Name] {
 				continue
 			}
 			seen[g.Name] = true
@@ -268,7 +268,7 @@ func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 func (tk *Toolkit) outline(groups []GroupInfo) string {
 	var b strings.Builder
 	b.WriteString("\nGroups:\n")
-	unfold(groups, func(depth int, g GroupInfo) {
+	visitShown(groups, func(depth int, g GroupInfo) {
 		fmt.Fprintf(&b, "%s- %s: %s", strings.Repeat("  ", depth), g.Name, g.Description)
 		if g.Active {
 			b.WriteString(" (enabled)")
@@ -281,7 +281,7 @@ func (tk *Toolkit) outline(groups []GroupInfo) string {
 	return b.String()
 }
 
-// toolQuota returns the limit on tools, and the number of tools in open groups.
+// toolQuota returns the limit on tools, or 0 if there is none, and the number of tools in open groups.
 func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
 	c := tk.current.Load()
 	if c.cfg.MaxTools == 0 {

@@ -17,7 +17,7 @@ func PerGroup() *Control { return perGroup{"_"}.control() }
 
 // perGroup is static: it lists the tools of all granted groups, including children whose parents are closed.
 type perGroup struct {
-	dot string // "_", or "." as in tmcp, whose descriptions are then used too
+	separator string // "_"; or "." as in tmcp, with the descriptions of tmcp
 }
 
 func (p perGroup) control() *Control {
@@ -30,7 +30,7 @@ const (
 )
 
 func (p perGroup) name(group, verb string) string {
-	return strings.ReplaceAll(group, ".", p.dot) + p.dot + verb
+	return strings.ReplaceAll(group, ".", p.separator) + p.separator + verb
 }
 
 func (p perGroup) hint(_ string, _, want []string) string {
@@ -58,25 +58,23 @@ func (p perGroup) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	return out
 }
 
-// describe returns the description of a group's tool. tmcp and verb are the verbs of tmcp and of this package.
-func (p perGroup) describe(tmcp, verb string, g GroupInfo) string {
+// describe returns the description of a group's tool, which starts with one of the verbs.
+func (p perGroup) describe(tmcpVerb, verb string, g GroupInfo) string {
 	switch {
-	case p.dot != ".":
+	case p.separator != ".":
 		return strings.TrimSuffix(verb+" the group of tools "+g.Name+": "+g.Description, ": ")
 	case g.Description == "":
 		return ""
 	}
-	return tmcp + " " + g.Description
+	return tmcpVerb + " " + g.Description
 }
 
-// A transition is Enable or Disable.
-type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)
-
-// switchTool returns the tool that opens or closes one group.
-func switchTool(tk *Toolkit, s *Scope, name, description, group string, do transition) *controlTool {
+// switchTool returns the tool that opens or closes one group, by the method Enable or Disable.
+func switchTool(tk *Toolkit, s *Scope, name, description, group string,
+	enableOrDisable func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)) *controlTool {
 	info := tool.Info{Name: name, Description: description, Input: schema(nil), Control: true}
 	return &controlTool{info: info, scope: s, run: func(ctx context.Context, s *Scope, _ json.RawMessage) (answer, error) {
-		out, err := do(tk, ctx, s, group)
+		out, err := enableOrDisable(tk, ctx, s, group)
 		if err != nil {
 			return answer{}, err
 		}

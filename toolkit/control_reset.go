@@ -18,7 +18,7 @@ var resetText string
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, whose arguments are the full desired state,
 // one boolean per group. A group that is left out is closed. An unknown name or a value that is not a boolean is
-// an error and changes nothing. The boolean has the name of its group, in which characters that model APIs refuse are
+// an error and changes nothing. The boolean has the name of the group, but characters that model APIs refuse are
 // replaced. Nil options mean the zero ResetOptions.
 func ResetTools(options *ResetOptions) *Control {
 	var r resetTools
@@ -35,7 +35,7 @@ type ResetOptions struct {
 	ShowActive bool
 
 	// Cached says that the provider caches the beginning of requests. The model is then told to leave groups open:
-	// closing one changes the list of tools, which comes first, so that the provider reads the whole
+	// closing a group changes the list of tools, which comes first, so that the provider reads the whole
 	// conversation again at the full price. See [View.Closing].
 	Cached bool
 
@@ -61,7 +61,7 @@ func (resetTools) opens(tk *Toolkit, s *Scope, name string, input json.RawMessag
 	if name != resetTool {
 		return nil
 	}
-	names, _ := requested(tk, s, input) // the call itself reports the error
+	names, _ := requestedGroups(tk, s, input) // the call itself reports the error
 	return names
 }
 
@@ -89,7 +89,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	return []tool.Tool{&controlTool{
 		info:  tool.Info{Name: resetTool, Description: r.description(), Input: schema(nil, props...), Control: true},
 		scope: s, run: func(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
-			names, err := requested(tk, s, input)
+			names, err := requestedGroups(tk, s, input)
 			if err != nil {
 				return answer{}, err
 			}
@@ -102,8 +102,8 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	}}
 }
 
-// propertyNames returns the name of each group's property: the name of the group, without characters that some model
-// APIs refuse there.
+// propertyNames returns the name of each group's property: the name of the group, cut to the 64 characters that some
+// model APIs allow there, and without characters that these APIs refuse.
 func propertyNames(groups []GroupInfo) []string {
 	used := map[string]bool{}
 	for _, g := range groups {
@@ -120,16 +120,16 @@ func propertyNames(groups []GroupInfo) []string {
 		legal = legal[:min(len(legal), 64)]
 		name := legal
 		for n := 2; name != g.Name && used[name]; n++ {
-			name = fmt.Sprintf("%.60s_%d", legal, n)
+			name = fmt.Sprintf("%.60s_%d", legal, n) // 60, to stay within 64
 		}
 		names[i], used[name] = name, true
 	}
 	return names
 }
 
-// requested returns the names of the groups that the arguments of reset_tools set to true,
-// in the order of the arguments. It checks all names before the values.
-func requested(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
+// requestedGroups returns the names of the groups that the arguments of reset_tools set to true,
+// in the order of the arguments. It checks all names before the values, so that one error names all unknown groups.
+func requestedGroups(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	groups := tk.Groups(s)
 	var known []string
 	for _, g := range groups {
@@ -141,20 +141,19 @@ func requested(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	}
 	properties := propertyNames(groups)
 	var unknown error
-	for i := range members {
-		m := &members[i]
-		if slices.Contains(known, m.name) {
+	for i, m := range members {
+		if slices.Contains(known, m.name) { // models also take names from hints and answers
 			continue
 		}
-		if i := slices.Index(properties, m.name); i >= 0 {
-			m.name = known[i]
+		if at := slices.Index(properties, m.name); at >= 0 {
+			members[i].name = known[at]
 			continue
 		}
-		if e := (&GroupError{Group: m.name, Reason: ReasonUnknownGroup, Others: known}); unknown == nil {
-			unknown = e
-		} else {
-			unknown = fmt.Errorf("%w; %w", unknown, e)
+		var err error = &GroupError{Group: m.name, Reason: ReasonUnknownGroup, Others: known}
+		if unknown != nil {
+			err = fmt.Errorf("%w; %w", unknown, err)
 		}
+		unknown = err
 	}
 	if unknown != nil {
 		return nil, fmt.Errorf("%w; nothing was changed", unknown)
@@ -165,7 +164,7 @@ func requested(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 		case "true":
 			names = append(names, m.name)
 		case "false":
-			names = slices.DeleteFunc(names, func(n string) bool { return n == m.name })
+			names = slices.DeleteFunc(names, func(n string) bool { return n == m.name }) // a repeated name: the last value counts
 		default:
 			return nil, fmt.Errorf("group %q: the value must be true or false, not %s; nothing was changed", m.name, m.value)
 		}

@@ -20,8 +20,8 @@ const skillTool = "Skill"
 //go:embed text/skill.txt
 var skillText string
 
-// A skillViewer is the tool Skill: it shows the skills of the basic group and of open groups. It is always listed
-// if any group has skills, so that opening a group does not move the other tools in the list.
+// A skillViewer is the tool Skill: it shows the skills of the basic group and of open groups. The tool is always listed
+// if any granted group has skills, so that opening a group does not move the other tools in the list.
 type skillViewer struct {
 	tk    *Toolkit
 	scope *Scope
@@ -43,7 +43,7 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			yield(tool.Chunk{}, fmt.Errorf("the arguments do not match the schema: %w", err))
 			return
 		}
-		page, err := v.tk.page(ctx, v.scope, q)
+		page, err := v.tk.skillPage(ctx, v.scope, q)
 		if err == nil {
 			err = recordSkill(ctx, page.Skill, q.File)
 		}
@@ -60,14 +60,14 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 
 // Remind lists the skills that were opened, with their outlines; see [tool.Reminder].
 func (v *skillViewer) Remind(ctx context.Context) string {
-	var opened []*skill.Skill
 	all, err := OpenedSkills(ctx)
 	if err != nil {
-		return ""
+		return "" // the next call of Skill reports the error
 	}
+	var opened []*skill.Skill
 	for _, o := range all {
 		// Leave out a skill that was removed, or whose group was closed.
-		if page, err := v.tk.page(ctx, v.scope, skill.Query{Skill: o.Name}); err == nil {
+		if page, err := v.tk.skillPage(ctx, v.scope, skill.Query{Skill: o.Name}); err == nil {
 			opened = append(opened, page.Skill)
 		}
 	}
@@ -79,20 +79,20 @@ type OpenedSkill struct {
 	Name         string   `json:"name"`
 	AllowedTools []string `json:"allowed_tools,omitempty"` // see [skill.Skill.AllowedTools]
 
-	// Manifest is the digest of the manifest of a skill that is not on this machine.
+	// Manifest is the digest of the manifest of a remote skill; empty for a local skill.
 	Manifest string `json:"manifest,omitempty"`
 }
 
 var openedSkills = toolstate.NewKey[[]OpenedSkill]("skills")
 
 // OpenedSkills returns the skills that the model has read, in the order in which it first read them. They are stored
-// in the [toolstate.State] of ctx; without one the result is empty. It fails if a saved state cannot be read.
+// in the [toolstate.State] of ctx; if ctx has no State the result is empty. It fails if a saved State cannot be read.
 func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	if toolstate.From(ctx) == nil {
 		return nil, nil
 	}
-	err = openedSkills.Update(ctx, func(kept *[]OpenedSkill) error {
-		all = slices.Clone(*kept)
+	err = openedSkills.Update(ctx, func(saved *[]OpenedSkill) error {
+		all = slices.Clone(*saved)
 		return nil
 	})
 	return all, err
@@ -122,47 +122,42 @@ func recordSkill(ctx context.Context, s *skill.Skill, file string) error {
 	})
 }
 
-// page returns a page of a skill of an open group. Unlike the prompt, it loads the skills again, so that the model
-// reads the latest text. For a skill of a closed group the error says how to open the group.
-func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
+// skillPage returns a page of a skill of an open group. Unlike the prompt, skillPage loads the skills again, so that the
+// model reads the latest text. For a skill of a closed group the error says how to open the group.
+func (tk *Toolkit) skillPage(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
 	c, r := tk.reachable(s)
 	var open []*skill.Skill
-	var failed error
+	var loadErr error
 	var closed []string // groups that have the skill but are not open
 	for g := range c.grantedWithSkills(r) {
 		isClosed := g.index >= 0 && !r.open[g.index]
-		if isClosed && c.rules.opaque {
+		if isClosed && c.rules.opaque { // its skills must look unknown
 			continue
 		}
 		skills, _, err := c.loadSkills(ctx, g, isClosed)
-		failed = errors.Join(failed, err)
-		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
-		if isClosed {
-			if slices.ContainsFunc(skills, named) {
-				closed = append(closed, g.Name)
-			}
-			continue
+		loadErr = errors.Join(loadErr, err)
+		if !isClosed {
+			open = mergeSkills(open, skills)
+		} else if slices.ContainsFunc(skills, func(sk *skill.Skill) bool { return sk.Name == q.Skill }) {
+			closed = append(closed, g.Name)
 		}
-		open = mergeSkills(open, skills)
 	}
 	page, err := skill.View(ctx, open, q)
-	if err == nil || failed == nil && len(closed) == 0 {
+	// This is the answer, unless the skill is missing and may be in a closed group or in one that failed to load.
+	if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" || loadErr == nil && len(closed) == 0 {
 		return page, err
 	}
-	if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" {
-		return nil, err
-	}
 	if len(closed) == 0 {
-		return nil, fmt.Errorf("%w; not all skills could be read, tell the user if the task needs one of those: %w", err, failed)
+		return nil, fmt.Errorf("%w; not all skills could be read, tell the user if the task needs one of those: %w", err, loadErr)
 	}
 	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closedText("", closed, nil, r, true))
 }
 
-// reachable returns the catalogue, and the scope's state in which a group is open if the scope can use its skills:
-// with [Discover] and LabelsOnly every group.
+// reachable returns the catalogue, and the scope's state, in which every group counts as open with [Discover] and
+// LabelsOnly: the scope can then use the skills of all granted groups.
 func (tk *Toolkit) reachable(s *Scope) (*catalogue, *scopeState) {
 	c := tk.current.Load()
-	r := c.callable(c.current(s))
+	r := c.callState(c.stateOf(s))
 	if c.cfg.LabelsOnly {
 		r = c.allOpen(r)
 	}
@@ -171,7 +166,7 @@ func (tk *Toolkit) reachable(s *Scope) (*catalogue, *scopeState) {
 
 // groupsWithSkills returns the groups that have skills, the basic group first.
 func (c *catalogue) groupsWithSkills() []*group {
-	return slices.DeleteFunc(c.all(), func(g *group) bool { return len(g.Skills) == 0 })
+	return slices.DeleteFunc(c.allGroups(), func(g *group) bool { return len(g.Skills) == 0 })
 }
 
 // grantedWithSkills yields the groups with skills that the ceiling grants.
@@ -190,8 +185,8 @@ func (c *catalogue) grantedWithSkills(r *scopeState) iter.Seq[*group] {
 }
 
 // Skills returns the skills that the scope can read now with the tool Skill: those of
-// the basic group and of every open group, in this order. For each it returns the name of its
-// group, empty for the basic group. Of two skills with the same name it returns the first. If the
+// the basic group and of every open group, in this order. groups has the name of each skill's group,
+// empty for the basic group. Of two skills with the same name Skills returns the first. If the
 // skills of some groups cannot be loaded, Skills returns the others and an error.
 func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
 	c, r := tk.reachable(s)
@@ -199,19 +194,19 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 		if g.index >= 0 && !r.open[g.index] {
 			continue
 		}
-		more, _, failed := c.loadSkills(ctx, g, false)
-		err = errors.Join(err, failed)
-		skills = mergeSkills(skills, more)
-		for len(groups) < len(skills) {
+		loaded, _, loadErr := c.loadSkills(ctx, g, false)
+		err = errors.Join(err, loadErr)
+		skills = mergeSkills(skills, loaded)
+		for len(groups) < len(skills) { // once for each skill that is new
 			groups = append(groups, g.Name)
 		}
 	}
 	return skills, groups, err
 }
 
-// Reachable returns the names of the groups whose members the scope can use now, in order of registration: the
-// open groups that its ceiling grants; with [Discover] and [Config.LabelsOnly] all groups that it grants. The basic group,
-// if granted, comes first, as "".
+// Reachable returns the names of the groups whose tools and skills the scope can use now, in order of registration:
+// the open groups that the ceiling grants; with [Discover] and [Config.LabelsOnly] all groups that the ceiling grants.
+// The basic group, if granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
 	c, r := tk.reachable(s)
 	var names []string

@@ -8,10 +8,10 @@ import (
 
 // A Cost is the size of tool definitions, which every request includes.
 type Cost struct {
-	Name   string
-	Tools  int
-	Bytes  int // of the definitions as sent, without escaping
-	Tokens int // an estimate: four bytes per token
+	Name   string // of the tool or group; empty for the total
+	Tools  int    // their number
+	Bytes  int    // of the definitions as sent, without escaping
+	Tokens int    // an estimate: four bytes per token
 }
 
 // Costs is the cost of a view by tools and groups.
@@ -21,7 +21,7 @@ type Costs struct {
 	Groups []Cost // each group that the ceiling grants, open or not, with its known tools
 }
 
-// bytesPerToken is a rule of thumb: a little low for schemas, a little high for prose.
+// bytesPerToken is a rule of thumb.
 const bytesPerToken = 4
 
 func (c *Cost) add(size int) {
@@ -59,23 +59,24 @@ func (v *View) Cost() Costs {
 }
 
 // Closing returns the effect of closing an open group. saved is the cost of the tools that would leave the list.
-// reread is the cost of the tools after them: a provider that caches the beginning of requests would have to read
-// these again, and the system prompt and the whole conversation as well. Both are zero for a group that is not open.
+// reread is the cost of the tools after the first of these: a provider that caches the beginning of requests would
+// have to read them again, and the system prompt and the whole conversation as well. saved and reread are zero for a
+// group that is not open.
 func (v *View) Closing(group string) (saved, reread Cost) {
 	b := v.body
 	i, ok := b.c.index[group]
 	if !ok || !b.r.open[i] || !b.c.grantsGroup(i, b.r.ceiling) {
 		return saved, reread
 	}
-	closed := map[string]bool{}
+	leaving := map[string]bool{} // names of tools
 	for _, e := range b.c.groups[i].entries {
 		// A tool that is also in another open group stays in the list.
-		closed[e.name] = b.c.visible(e, b.r) && !slices.ContainsFunc(e.groups, func(g int) bool { return g != i && b.r.open[g] })
+		leaving[e.name] = b.c.visible(e, b.r) && !slices.ContainsFunc(e.groups, func(g int) bool { return g != i && b.r.open[g] })
 	}
 	saved.Name, reread.Name = group, group
 	for _, info := range b.infos {
 		switch {
-		case closed[info.Name]:
+		case leaving[info.Name]:
 			saved.add(definitionSize(info))
 		case saved.Tools > 0:
 			reread.add(definitionSize(info))

@@ -28,8 +28,8 @@
 //     opens the group. Parents, exclusion sets, quotas and hooks limit which groups can be open together.
 //   - A transition ([Toolkit.Enable], [Toolkit.Disable], [Toolkit.Set]) opens and closes groups. It is atomic.
 //   - A [Control] has the tools with which the model makes transitions: [ResetTools] (the default), [EnableDisable],
-//     [PerGroup], or [Discover], which opens nothing and lets the model search instead. They come first in the list.
-//   - A [Ceiling] is the set of groups that the host grants to a session. The model never learns of the others.
+//     [PerGroup], or [Discover], which opens nothing and lets the model search instead. These tools come first in the list.
+//   - A [Ceiling] is the set of groups that the host grants to a session. The model never learns of other groups.
 //   - A phase is a step of a workflow, to which a [Setting] can limit a tool; see [View.Advance].
 //
 // A tool is visible if one of its groups is open (or it is in the basic group), the ceiling grants one of its
@@ -38,7 +38,8 @@
 // # Failures
 //
 // New contacts no source. A server that does not start, or a missing folder of skills, does not affect other tools.
-// The model learns of it when it opens the group, and the host from [View.Skipped]: log it when a program starts.
+// The model learns of the failure when it opens the group, and the host from [View.Skipped], which a program should
+// log when it starts.
 //
 // # The cache of the provider
 //
@@ -50,8 +51,8 @@
 // # Trust
 //
 // A group is not a permission: opening one only makes its tools visible, and the permission engine judges every
-// call; it allows control tools in every mode unless a rule denies them. A ceiling is a boundary between the model
-// and the tools it does not grant. It does not confine the code of tools and hooks, nor the author of the
+// call. The engine allows control tools in every mode unless a rule denies them. A ceiling is a boundary between the
+// model and the tools of other groups. It does not confine the code of tools and hooks, nor the author of the
 // configuration. The model reads descriptions, instructions and skills: load groups only from sources that you
 // would let write your prompts.
 package toolkit

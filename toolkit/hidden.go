@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A HiddenError means that a call names a tool that is hidden or does not exist. Its text is for the model; with
-// [Tmcp] and [TrustGraph] it is the same for both. The fields are for the host.
+// A HiddenError means that a call names a tool that is hidden or does not exist. The text is for the model; with
+// [Tmcp] and [TrustGraph] the text does not tell which of the two. The fields are for the host.
 type HiddenError struct {
 	Tool    string
 	Known   bool     // the tool exists, and the ceiling grants it
@@ -29,7 +29,7 @@ func (e *HiddenError) Error() string { return e.text }
 
 // Resolve returns the tool that a call runs, and its arguments. A call of call_tool ([Discover]) runs the tool that
 // its arguments name. The error is a [*HiddenError], or says what is wrong with the arguments of call_tool; its text
-// is for the model. With [Discover] Resolve may list sources that were never listed, which ends with ctx.
+// is for the model. With [Discover] Resolve may list sources that were never listed, until ctx ends.
 //
 // Opening names the groups that other calls of the same model answer will open; see [View.Opens].
 // The error for a tool of these groups asks the model to call it in its next answer.
@@ -52,12 +52,12 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, 
 }
 
 func (v *View) hasSkill(ctx context.Context, name string) bool {
-	skills, _, _ := v.tk.Skills(ctx, v.scope) // those that can be loaded
+	skills, _, _ := v.tk.Skills(ctx, v.scope) // despite an error it returns the skills that can be loaded
 	return slices.ContainsFunc(skills, func(s *skill.Skill) bool { return s.Name == name })
 }
 
 // Opens returns the groups that a call of the named tool asks to open, with arguments
-// as the model sent them; nil if it is not a control tool or its arguments are invalid.
+// as the model sent them; nil if the tool is not a control tool or the arguments are invalid.
 func (v *View) Opens(name string, input json.RawMessage) []string {
 	opens := v.body.c.control.Opens
 	if opens == nil || v.controlTool(name) == nil {
@@ -84,7 +84,7 @@ func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, j
 	if err != nil {
 		return nil, nil, err
 	}
-	if e, ok := b.c.find(name, b.c.callable(b.r)); ok {
+	if e, ok := b.c.find(name, b.c.callState(b.r)); ok {
 		return e.tool, args, nil
 	}
 	if v.controlTool(name) != nil {
@@ -112,34 +112,25 @@ func (v *View) ChangesGroups(name string) bool {
 // the groups in opening. A tool that the ceiling does not grant is treated as unknown.
 func (b *body) hidden(name string, opening []string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
-	for _, en := range b.c.named(name) {
-		if b.c.granted(en, b.r) {
+	for _, t := range b.c.named(name) {
+		if b.c.granted(t, b.r) {
 			e.Known = true
-			b.explain(e, en)
+			b.addReasons(e, t)
 		}
 	}
 	if e.Known && !b.c.rules.opaque {
-		e.text = b.advise(e, opening)
+		e.text = b.hiddenText(e, opening)
 		return e
 	}
 	e.Nearest = b.nearest(name)
-	e.text = b.unknown(e, opening)
+	e.text = b.unknownText(e, opening)
 	return e
 }
 
-// unknown returns the error text for a name that no tool has, or only tools that the model must not learn of.
-func (b *body) unknown(e *HiddenError, opening []string) string {
-	for _, g := range b.c.all() {
-		if b.c.rules.opaque || g.index >= 0 && !b.c.grantsGroup(g.index, b.r.ceiling) {
-			continue
-		}
-		for _, s := range g.sources {
-			if w, ok := s.src.(interface{ Withheld(string) error }); ok {
-				if err := w.Withheld(e.Tool); err != nil {
-					return fmt.Sprintf("tool %q cannot be used: %v", e.Tool, err)
-				}
-			}
-		}
+// unknownText returns the error text for a name that no tool has, or only tools that the model must not learn of.
+func (b *body) unknownText(e *HiddenError, opening []string) string {
+	if err := b.withheld(e.Tool); err != nil {
+		return fmt.Sprintf("tool %q cannot be used: %v", e.Tool, err)
 	}
 	unlisted, certainty := b.c.unlisted(e.Tool, b.r)
 	switch {
@@ -147,29 +138,49 @@ func (b *body) unknown(e *HiddenError, opening []string) string {
 		return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closedText(e.Tool, unlisted, opening, b.r, true))
 	case certainty == likely || len(unlisted) > 0 && len(e.Nearest) == 0:
 		text := fmt.Sprintf("tool %q is not in your list; it may be in %s", e.Tool, b.c.closedText(e.Tool, unlisted, opening, b.r, len(unlisted) == 1))
-		if hint := b.c.control.hint(e.Tool, e.Active, unlisted[:1]); hint != "" && len(unlisted) > 1 && !slices.ContainsFunc(unlisted, func(g string) bool { return slices.Contains(opening, g) }) {
+		// The text has no hint for several groups, since the first may not have the tool. So suggest only to look.
+		isOpening := slices.ContainsFunc(unlisted, func(g string) bool { return slices.Contains(opening, g) })
+		if hint := b.c.control.hint(e.Tool, e.Active, unlisted[:1]); len(unlisted) > 1 && !isOpening && hint != "" {
 			text += fmt.Sprintf("; to look into %s, %s", unlisted[0], hint)
 		}
 		return text
 	}
 	text := fmt.Sprintf("there is no tool %q", e.Tool)
-	failed := b.c.failedSources(b.r)
-	switch near, group := b.nearestClosed(e.Tool); {
+	failures := b.c.grantedFailures(b.r)
+	switch similar, group := b.nearestClosed(e.Tool); {
 	case len(e.Nearest) > 0:
 		text += "; did you mean " + joinOr(e.Nearest) + "?"
-		if len(failed) > 0 {
-			text += " It may also be one of those that could not be listed: " + strings.Join(failed, "; ")
+		if len(failures) > 0 {
+			text += " It may also be one of those that could not be listed: " + strings.Join(failures, "; ")
 		}
-	case near != "":
-		text += fmt.Sprintf("; did you mean %s? It is in %s", near, b.c.closedText(near, []string{group}, opening, b.r, true))
-	case len(failed) > 0:
-		return text + "; it may be one of those that could not be listed: " + strings.Join(failed, "; ")
+	case similar != "":
+		text += fmt.Sprintf("; did you mean %s? It is in %s", similar, b.c.closedText(similar, []string{group}, opening, b.r, true))
+	case len(failures) > 0:
+		text += "; it may be one of those that could not be listed: " + strings.Join(failures, "; ")
 	case b.c.control.Caller != "":
 		text += "; look for one with " + searchTool
 	default:
 		text += "; use one from your list"
 	}
 	return text
+}
+
+// withheld returns the reason for which a source of a granted group does not list the tool, or nil; see [Group.Sources].
+func (b *body) withheld(name string) error {
+	for _, g := range b.c.allGroups() {
+		isGranted := g.index < 0 || b.c.grantsGroup(g.index, b.r.ceiling) // basic tools may be in any group
+		if b.c.rules.opaque || !isGranted {
+			continue
+		}
+		for _, s := range g.sources {
+			if w, ok := s.src.(interface{ Withheld(string) error }); ok {
+				if err := w.Withheld(name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // joinOr joins names with commas and a final "or".
@@ -181,27 +192,26 @@ func joinOr(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// activeNames returns the open groups that the ceiling grants.
+// activeNames returns the names of the open groups that the ceiling grants, in order of activation.
 func (c *catalogue) activeNames(r *scopeState) []string {
-	return c.names(slices.DeleteFunc(slices.Clone(r.order), func(g int) bool { return !c.grantsGroup(g, r.ceiling) }))
+	return c.onlyGranted(c.names(r.order), r.ceiling)
 }
 
-// explain records in e why a tool is hidden.
-func (b *body) explain(e *HiddenError, en *entry) {
-	c := b.c
-	if !c.inPhase(en, b.r) {
+// addReasons records in e why t is hidden.
+func (b *body) addReasons(e *HiddenError, t *entry) {
+	if !b.c.inPhase(t, b.r) {
 		e.Phase = b.r.phase
 	}
-	if c.member(en, b.r) {
+	if b.c.inOpenGroup(t, b.r) {
 		return
 	}
-	e.Groups = append(e.Groups, c.grantedNames(en, b.r)...)
+	e.Groups = append(e.Groups, b.c.grantedNames(t, b.r)...)
 	slices.Sort(e.Groups)
 	e.Groups = slices.Compact(e.Groups)
 }
 
-// advise returns the error text for a known tool that is hidden: where it is, and how to open its group.
-func (b *body) advise(e *HiddenError, opening []string) string {
+// hiddenText returns the error text for a known tool that is hidden: where it is, and how to open its group.
+func (b *body) hiddenText(e *HiddenError, opening []string) string {
 	if len(e.Groups) == 0 {
 		if e.Phase != "" {
 			return fmt.Sprintf("tool %q is not available in the current phase, %q; use the tools in your list until the phase changes", e.Tool, e.Phase)
@@ -214,9 +224,9 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closedText(e.Tool, e.Groups, opening, b.r, true))
 }
 
-// closedText describes closed groups of which one must be open: only the group that this model answer opens, or else all.
-// With withHint it adds how to open the first group, after its parents. The hint includes the groups that are open
-// now, since a control that takes the full state would otherwise close them.
+// closedText describes closed groups, one of which must be open for the tool: if this model answer opens one, only that
+// group, otherwise all. With withHint it adds how to open the first group, after its parents. The hint includes the
+// groups that are open now, since a control that takes the full state would otherwise close them.
 func (c *catalogue) closedText(name string, groups, opening []string, r *scopeState, withHint bool) string {
 	for _, g := range groups {
 		if slices.Contains(opening, g) {
@@ -238,13 +248,13 @@ func (c *catalogue) closedText(name string, groups, opening []string, r *scopeSt
 			stay = append(stay, i)
 		}
 	}
-	if hint := c.control.hint(name, c.grantedOf(c.names(stay), r.ceiling), c.grantedOf(c.names(want), r.ceiling)); hint != "" {
+	if hint := c.control.hint(name, c.onlyGranted(c.names(stay), r.ceiling), c.onlyGranted(c.names(want), r.ceiling)); hint != "" {
 		text += ": " + hint + " first"
 	}
 	return text
 }
 
-// The certainty that a closed group has a tool.
+// How certain it is that a closed group has a tool.
 const (
 	possible = iota
 	likely
@@ -258,15 +268,15 @@ func (c *catalogue) unlisted(name string, r *scopeState) (groups []string, certa
 	if c.control.Caller != "" || c.rules.opaque {
 		return nil, possible
 	}
-	bare := strings.TrimPrefix(name, "mcp__") // which precedes the server in names of an MCP server's tools
+	bare := strings.TrimPrefix(name, "mcp__") // an MCP server's tools have names such as mcp__SERVER__TOOL
 	for i, g := range c.groups {
 		if r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
 		}
-		level := -1
+		level := -1 // the group does not have the tool
 		for _, s := range g.sources {
 			switch {
-			case c.listings[s] != nil:
+			case c.listings[s] != nil: // the tool would be known
 			case s.known != nil:
 				if slices.Contains(s.known, name) {
 					level = certain
@@ -334,15 +344,15 @@ func (b *body) nearestClosed(name string) (toolName, groupName string) {
 	return similar[0], groupOf[similar[0]]
 }
 
-// mayReplace reports whether a tool may be suggested for a name. For a name that suggests reading, such as get_x,
-// the tool's name must suggest reading too.
+// mayReplace reports whether a tool may be suggested for a name. For a name that suggests reading, such as db_get_x,
+// the tool's name must begin in the same way, but may have another plain verb, as in db_list_x.
 func mayReplace(name, tool string) bool {
-	verb, other := readingPrefix(name), readingPrefix(tool)
-	if verb == nil || slices.Equal(verb, other) {
+	want, have := readingPrefix(name), readingPrefix(tool)
+	if want == nil || slices.Equal(want, have) {
 		return true
 	}
-	n := len(verb)
-	return n == len(other) && slices.Equal(verb[:n-1], other[:n-1]) && slices.Contains(plainVerbs, verb[n-1]) && slices.Contains(plainVerbs, other[n-1])
+	last := len(want) - 1
+	return last == len(have)-1 && slices.Equal(want[:last], have[:last]) && slices.Contains(plainVerbs, want[last]) && slices.Contains(plainVerbs, have[last])
 }
 
 // plainVerbs are the readingVerbs that rarely mean something else, as check does in "check out".
@@ -352,7 +362,7 @@ var plainVerbs = []string{"read", "get", "list", "show", "view", "find", "search
 var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",
 	"describe", "inspect", "check", "count", "grep", "glob", "cat", "stat"}
 
-// readingPrefix returns the words of a tool's name up to the first reading verb; nil if it has none.
+// readingPrefix returns the words of a tool's name up to and including the first reading verb; nil if there is none.
 func readingPrefix(name string) []string {
 	ws := words(name)
 	at := slices.IndexFunc(ws, func(w string) bool { return slices.Contains(readingVerbs, w) })

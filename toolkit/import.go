@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Import prepares groups of a third party, such as those of an MCP server, for a [Config]. It removes unknown
-// parents and those that would make a group its own ancestor, which MCP allows. It keeps the first group of each
-// name and drops groups without a name. A group without a description gets its title or name as one.
+// Import prepares groups of a third party, such as an MCP server, for a [Config]. It removes unknown parents, and
+// parents that would make a group its own ancestor, which MCP allows. It drops groups without a name or with the
+// reserved name "basic", and all but the first group of each name. A group without a description gets its title or name
+// as the description.
 func Import(groups []Group) []Group {
 	index := map[string]int{}
 	var out []Group
@@ -20,15 +21,15 @@ func Import(groups []Group) []Group {
 		g.Description = cmp.Or(g.Description, g.Title, g.Name)
 		out = append(out, g)
 	}
-	parents := make([][]string, len(out))
-	// Visit each group once, although many paths may lead to it.
-	var reaches func(from, to string, seen map[string]bool) bool
-	reaches = func(from, to string, seen map[string]bool) bool {
-		if from == to || seen[from] {
+	parents := make([][]string, len(out)) // those that are kept
+	// reaches reports whether from is to, or has the ancestor to by the kept parents. Visited groups are not tried again.
+	var reaches func(from, to string, visited map[string]bool) bool
+	reaches = func(from, to string, visited map[string]bool) bool {
+		if from == to || visited[from] {
 			return from == to
 		}
-		seen[from] = true
-		return slices.ContainsFunc(parents[index[from]], func(p string) bool { return reaches(p, to, seen) })
+		visited[from] = true
+		return slices.ContainsFunc(parents[index[from]], func(p string) bool { return reaches(p, to, visited) })
 	}
 	for i, g := range out {
 		for _, p := range g.Parents {

@@ -1,7 +1,7 @@
 package toolkit
 
-// A Preset is a set of rules for how tools are grouped. The zero Preset is kitbag's own; [AgentScope], [Wags],
-// [Tmcp], [TrustGraph] and [MCP] return those of other systems. See [Config.Preset].
+// A Preset is a set of rules for how tools are grouped. The zero Preset has kitbag's own rules; [AgentScope], [Wags],
+// [Tmcp], [TrustGraph] and [MCP] return the rules of other systems. See [Config.Preset].
 type Preset struct {
 	rules
 	asDocumented *rules // if the system's documents differ from its code
@@ -18,12 +18,12 @@ func (p Preset) Documented() Preset {
 // LabelsOnly reports whether the preset implies [Config.LabelsOnly].
 func (p Preset) LabelsOnly() bool { return p.labelsOnly }
 
-// Replaces reports whether the later of two tools or settings with one name
-// replaces the earlier. With other presets they are an error, or both are kept.
+// Replaces reports whether the later of two tools or settings with one name replaces the earlier.
+// With other presets two settings are an error, and two tools are an error or are both kept.
 func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
 
-// AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in order of registration; later tools
-// shadow earlier ones. According to its documents, an answer has only the instructions of newly opened groups.
+// AgentScope returns the rules of AgentScope's Toolkit: [ResetTools]; tools are listed in order of registration; later
+// tools shadow earlier ones. According to its documents, an answer has only the instructions of newly opened groups.
 func AgentScope() Preset {
 	code := rules{
 		control:         ResetTools(nil),
@@ -36,8 +36,8 @@ func AgentScope() Preset {
 	return Preset{code, &documented}
 }
 
-// Wags returns the rules of wags' GroupsMiddleware: [EnableDisable], tools in
-// no group are hidden, and a tool may name its groups by a method Labels() []string.
+// Wags returns the rules of wags' GroupsMiddleware: [EnableDisable]; tools in
+// no group are hidden; a tool may name its groups by a method Labels() []string.
 func Wags() Preset {
 	return Preset{rules: rules{
 		control:         EnableDisable(),
@@ -51,7 +51,7 @@ func Wags() Preset {
 	}}
 }
 
-// Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed by name, hidden tools look
+// Tmcp returns the rules of tmcp's ToolSet: [PerGroup]; names are paths; tools are listed by name; hidden tools look
 // unknown. According to its documents, a transition is reported only if it changes what is visible.
 func Tmcp() Preset {
 	code := rules{
@@ -69,8 +69,8 @@ func Tmcp() Preset {
 	return Preset{code, &documented}
 }
 
-// TrustGraph returns the rules of TrustGraph's agents: groups are labels, a
-// request's ceiling selects among them and defaults to "default".
+// TrustGraph returns the rules of TrustGraph's agents: groups are labels; a request's ceiling
+// selects among the labels and defaults to "default".
 func TrustGraph() Preset {
 	return Preset{rules: rules{
 		labelsOnly:   true,
@@ -82,7 +82,7 @@ func TrustGraph() Preset {
 }
 
 // MCP returns the rules of MCP's primitive grouping: groups are overlapping
-// labels that tools name by a method Labels() []string, and [Toolkit.Select] selects among them.
+// labels, which tools name by a method Labels() []string; [Toolkit.Select] selects among the labels.
 func MCP() Preset {
 	return Preset{rules: rules{
 		labelsOnly: true,

@@ -10,11 +10,11 @@ import (
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// A prompt is the part of the system prompt about the basic group. Its skills are
-// read once, since later edits would change the prefix of every request.
+// A prompt is the part of the system prompt about the basic group. The group's skills are read
+// once, since the prompt is in the prefix that providers cache.
 type prompt struct {
 	mu      sync.Mutex
-	done    bool
+	filled  bool
 	text    string
 	skipped []Skipped
 }
@@ -25,7 +25,7 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	p := c.prompt
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.done {
+	if !p.filled {
 		skills, skipped, err := c.loadSkills(ctx, c.basic, false)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -35,7 +35,7 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 		}
 		parts := []string{strings.TrimSpace(c.basic.Instructions), strings.TrimSpace(skill.Fragment(skills, 0))}
 		p.skipped = append(p.skipped, skipped...)
-		p.text, p.done = strings.TrimSpace(strings.Join(parts, "\n\n")), true
+		p.text, p.filled = strings.TrimSpace(strings.Join(parts, "\n\n")), true
 	}
 	b.skipped = append(b.skipped, p.skipped...)
 	if c.grantsBasic(b.r.ceiling) {
@@ -54,16 +54,17 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	return nil
 }
 
-// loadSkills returns the skills of a group, and those that could not be loaded. Of two skills with one name it returns
-// the first. A server is not contacted for a closed group.
+// loadSkills returns the skills of a group, and the skills and servers that could not be loaded. Any other loader that
+// fails is an error. Of two skills with one name it returns the first. A server is not contacted for a closed group.
 func (c *catalogue) loadSkills(ctx context.Context, g *group, closed bool) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
-		if k, ok := l.(remoteLoader); ok && closed {
-			out = mergeSkills(out, k.Known())
+		remote, isRemote := l.(remoteLoader)
+		if isRemote && closed {
+			out = mergeSkills(out, remote.Known())
 			continue
 		}
 		skills, diagnostics, err := l.Load(ctx)
-		if _, ok := l.(remoteLoader); ok && err != nil && ctx.Err() == nil {
+		if isRemote && err != nil && ctx.Err() == nil {
 			skipped = append(skipped, Skipped{Reason: err.Error()})
 			continue
 		}
@@ -101,8 +102,8 @@ func (c *catalogue) hasSkills(ceiling Ceiling) bool {
 // hasSkills reports whether the group has skills, as far as is known without contacting a server.
 func (g *group) hasSkills() bool {
 	return slices.ContainsFunc(g.Skills, func(l skill.Loader) bool {
-		k, ok := l.(remoteLoader)
-		return !ok || len(k.Known()) > 0
+		remote, ok := l.(remoteLoader)
+		return !ok || len(remote.Known()) > 0
 	})
 }
 

@@ -25,7 +25,7 @@ func (r *registrar) readSettings() error {
 			return fmt.Errorf("tool %q has two settings; merge the two", s.Tool)
 		}
 		for _, name := range s.Groups {
-			if !r.exists(name) && !r.cfg.LabelsOnly {
+			if !r.hasGroup(name) && !r.cfg.LabelsOnly {
 				return fmt.Errorf("tool %q: group %q of its setting does not exist; add it or change the setting", s.Tool, name)
 			}
 		}
@@ -38,7 +38,7 @@ func (r *registrar) readSettings() error {
 func (r *registrar) reserve(tk *Toolkit) error {
 	reserved := map[string]bool{}
 	if len(r.groups) > 0 && r.control.Tools != nil {
-		for _, t := range r.control.Tools(tk, nil, r.infos(r.resolve(state{ceiling: Only("*")}))) {
+		for _, t := range r.control.Tools(tk, nil, r.groupInfos(r.resolve(state{ceiling: Only("*")}))) {
 			if err := check(t); err != nil {
 				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
 			}
@@ -63,7 +63,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 		return err
 	}
 	n := 0
-	for _, g := range r.all() {
+	for _, g := range r.allGroups() {
 		n += len(g.Tools)
 		if slices.Contains(g.Skills, nil) {
 			return fmt.Errorf("%s: a skill loader is nil", r.groupTitle(g.index))
@@ -71,7 +71,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	}
 	r.spare, r.entries = make([]entry, n), make([]*entry, 0, n)
 	// Register the host's tools first, so that a source cannot take one of their names.
-	for _, g := range r.all() {
+	for _, g := range r.allGroups() {
 		for _, t := range g.Tools {
 			if err := r.add(g, t, nil); err != nil {
 				return err
@@ -79,7 +79,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 		}
 	}
 	hasSources := false
-	for _, g := range r.all() {
+	for _, g := range r.allGroups() {
 		for i, s := range g.Sources {
 			hasSources = true
 			src, err := tk.source(s)
@@ -138,7 +138,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		if from != nil || !r.rules.replaceControls {
 			return r.toolError(g, info.Name, errors.New("a control tool has this name; rename the tool"))
 		}
-	} else if err := r.rules.checkPath(info.Name, g.Name, r.exists); err != nil {
+	} else if err := r.rules.checkPath(info.Name, g.Name, r.hasGroup); err != nil {
 		return r.toolError(g, info.Name, err)
 	}
 	onDuplicate := r.rules.sameName

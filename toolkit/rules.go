@@ -83,7 +83,7 @@ const basicLabel = "basic"
 func (r *rules) basicLabel() string { return cmp.Or(r.defaultLabel, basicLabel) }
 
 func (r *rules) grants(ceiling Ceiling, labels []string) bool {
-	if ceiling.set {
+	if ceiling.isSet {
 		return ceiling.grants(labels)
 	}
 	return r.defaultLabel == "" || slices.Contains(labels, r.defaultLabel)

@@ -144,7 +144,7 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 
 // key returns a string that is equal only for states that are equal in everything that the gates use.
 func (st *scopeState) key() string {
-	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.set)
+	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.isSet)
 	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
 		b = strconv.AppendInt(b, int64(len(names)), 10)
 		for _, name := range names {

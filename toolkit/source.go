@@ -72,7 +72,7 @@ func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.
 // that are being listed, and listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
-	for _, g := range tk.current.Load().all() {
+	for _, g := range tk.current.Load().allGroups() {
 		for _, s := range g.sources {
 			s.stale.Store(true) // a fetch in progress may return the old list
 		}
@@ -270,7 +270,7 @@ func (tk *Toolkit) loadFor(ctx context.Context, s *Scope, o op, batches [][]stri
 // nextFetch returns the time at which the next list is due; zero for never.
 func (c *catalogue) nextFetch() time.Time {
 	var first time.Time
-	for _, g := range c.all() {
+	for _, g := range c.allGroups() {
 		for _, s := range g.sources {
 			l := s.listing.Load()
 			if l == nil {

@@ -174,7 +174,7 @@ func (tk *Toolkit) replace(cfg Config) error {
 // install makes c the current catalogue, and forgets the sources that c does not have.
 func (tk *Toolkit) install(c *catalogue) {
 	clear(tk.sources)
-	for _, g := range c.all() {
+	for _, g := range c.allGroups() {
 		for _, s := range g.sources {
 			if reflect.ValueOf(s.src).Comparable() {
 				tk.sources[s.src] = s
@@ -227,7 +227,7 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 	if s == nil {
 		s = new(Scope)
 	}
-	return c.infos(c.current(s))
+	return c.groupInfos(c.stateOf(s))
 }
 
 // Labels returns the names of the groups that a tool is in, including labels without a

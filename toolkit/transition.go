@@ -130,7 +130,7 @@ func (tk *Toolkit) runTransitions(ctx context.Context, s *Scope, o op, batches .
 	if err != nil {
 		return nil, err
 	}
-	changeOf := tk.watch(c, s)
+	changeOf := tk.trackChange(c, s)
 	defer func() { ev = changeOf(steps) }()
 	for _, names := range batches {
 		st := step{groups: names}
@@ -191,7 +191,7 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 	for _, name := range names {
 		i, ok := c.index[name]
 		if !ok || !c.grantsGroup(i, ceiling) {
-			return plan{}, c.unknown(name, ceiling)
+			return plan{}, c.unknownGroup(name, ceiling)
 		}
 		if !slices.Contains(groups, i) {
 			groups = append(groups, i)
@@ -221,7 +221,7 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 
 // unknown returns the error for a name that does not exist for the scope. It lists the groups
 // that the ceiling grants.
-func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
+func (c *catalogue) unknownGroup(name string, ceiling Ceiling) *GroupError {
 	e := &GroupError{Group: name, Reason: ReasonUnknownGroup}
 	for i, g := range c.groups {
 		if c.grantsGroup(i, ceiling) {
@@ -290,7 +290,7 @@ func (c *catalogue) close(p *plan, g int) {
 	}
 	p.active = slices.DeleteFunc(slices.Clone(p.active), func(i int) bool { return i == g })
 	for _, child := range c.groups[g].children {
-		if slices.Contains(c.groups[child].gates, g) {
+		if slices.Contains(c.groups[child].requiredParents, g) {
 			c.close(p, child)
 		}
 	}
@@ -368,7 +368,7 @@ func (c *catalogue) measure(active []int) measure {
 	}
 	for n, g := range active {
 		for _, e := range c.groups[g].entries {
-			if !c.inEarlier(e, active[:n]) {
+			if !e.alsoIn(active[:n]) {
 				m.tools++
 				m.bytes += definitionSize(e.tool.Info())
 			}

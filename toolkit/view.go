@@ -133,7 +133,7 @@ func (v *View) Advance(names ...string) {
 	if next == "" {
 		return
 	}
-	changeOf := v.tk.watch(b.c, v.scope)
+	changeOf := v.tk.trackChange(b.c, v.scope)
 	v.scope.SetPhase(next)
 	v.tk.notify(changeOf(nil))
 }
@@ -144,7 +144,7 @@ func (c *catalogue) phaseAfter(name string, r *scopeState) string {
 	if len(r.predicates) != len(c.predicates) {
 		c.evalPredicates(r)
 	}
-	if e, ok := c.find(name, c.callable(r)); ok {
+	if e, ok := c.find(name, c.callState(r)); ok {
 		return e.setting.Next
 	}
 	return ""

@@ -13,7 +13,7 @@
 // and limits tools; it cannot create any. Errors name the line and the key.
 //
 // To reload, let the toolkit's Update replace the configuration. If the new
-// file is invalid the old configuration stays in use:
+// file is invalid, the old configuration stays in use:
 //
 //	err := tk.Update(func(cfg *toolkit.Config) error {
 //		next, err := config.Apply(base, data)
@@ -45,16 +45,16 @@ var schemaJSON []byte
 // Schema returns the JSON Schema of the file.
 func Schema() json.RawMessage { return bytes.Clone(schemaJSON) }
 
-var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
+var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaJSON))
 	if err != nil {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("config.json", doc); err != nil {
+	if err := c.AddResource("schema.json", doc); err != nil {
 		return nil, err
 	}
-	return c.Compile("config.json")
+	return c.Compile("schema.json")
 })
 
 // An Error is a mistake in a file.
@@ -93,17 +93,17 @@ type group struct {
 type setting struct {
 	Name  string   `json:"name"`
 	Group []string `json:"group"`
-	State string   `json:"state"`
+	State string   `json:"state"` // the phase after a successful call
 
 	// Two spellings of one key: TrustGraph's documents and its code differ.
 	Available  []string `json:"available_in_states"`
 	Applicable []string `json:"applicable-states"`
 }
 
-// Apply returns base with the file applied: groups of the file are added to those of base, or replace the texts
-// and parents of the group with the same name; settings replace those of base for the same tool; other keys
-// replace the corresponding fields. The error joins the mistakes in the file, each an [*Error].
-// Apply does not check what a configuration made in Go can also have wrong; [toolkit.New] does.
+// Apply returns base with the file applied. A group of the file is added, or replaces the texts and parents of the
+// group with the same name in base. Tools that groups of the file name are only in these groups. An entry of "tools"
+// replaces the groups, if it names any, and the phases in the Setting of its tool. Other keys replace the
+// corresponding fields. The error joins the mistakes in the file, each an [*Error]; [toolkit.New] finds further ones.
 func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	root, err := parse(data)
 	if err != nil {
@@ -135,9 +135,9 @@ func join(errs []*Error) error {
 	return errors.Join(out...)
 }
 
-// validate checks the file against the schema.
+// validate checks the file against the schema. It reports the innermost errors, which say what is wrong with which key.
 func validate(root *node, data []byte) error {
-	s, err := compiled()
+	s, err := compiledSchema()
 	if err != nil {
 		return fmt.Errorf("compile the schema of the configuration, which is part of this program: %w", err)
 	}
@@ -170,23 +170,24 @@ type applier struct {
 	errs []*Error
 }
 
+// fail records an error for the value at a path of keys and positions.
 func (a *applier) fail(text string, path ...any) {
-	var steps []string
+	var keys []string
 	for _, p := range path {
-		steps = append(steps, fmt.Sprint(p))
+		keys = append(keys, fmt.Sprint(p))
 	}
-	a.errs = append(a.errs, a.root.errorAt(steps, text))
+	a.errs = append(a.errs, a.root.errorAt(keys, text))
 }
 
 func (a *applier) groups(groups []group) {
 	a.cfg.Groups = slices.Clone(a.cfg.Groups)
 	groupsOf := map[string][]string{} // by tool
 	for i, g := range groups {
-		at := slices.IndexFunc(a.cfg.Groups, func(o toolkit.Group) bool { return o.Name == g.Name })
 		if slices.ContainsFunc(groups[:i], func(o group) bool { return o.Name == g.Name }) {
 			a.fail("duplicate group name; merge the two", "groups", i, "name")
 			continue
 		}
+		at := slices.IndexFunc(a.cfg.Groups, func(o toolkit.Group) bool { return o.Name == g.Name })
 		if at < 0 {
 			a.cfg.Groups = append(a.cfg.Groups, toolkit.Group{Name: g.Name})
 			at = len(a.cfg.Groups) - 1
@@ -199,15 +200,11 @@ func (a *applier) groups(groups []group) {
 	}
 	for i, g := range groups {
 		for j, p := range g.Parents {
-			if !a.hasGroup(p) {
-				a.fail(fmt.Sprintf("unknown group %q; add it to groups", p), "groups", i, "parents", j)
-			}
+			a.checkGroup(p, "groups", i, "parents", j)
 		}
 		for j, name := range g.Tools {
 			a.checkTool(name, "groups", i, "tools", j)
-			if names := groupsOf[name]; names != nil {
-				a.setting(name).Groups = names
-			}
+			a.setting(name).Groups = groupsOf[name]
 		}
 	}
 }
@@ -215,21 +212,21 @@ func (a *applier) groups(groups []group) {
 func (a *applier) settings(tools []setting) {
 	labelsOnly := a.cfg.LabelsOnly || a.cfg.Preset.LabelsOnly()
 	for i, t := range tools {
-		same := func(o setting) bool { return o.Name == t.Name }
+		sameTool := func(o setting) bool { return o.Name == t.Name }
 		a.checkTool(t.Name, "tools", i, "name")
-		if slices.ContainsFunc(tools[:i], same) && !a.cfg.Preset.Replaces() {
+		if slices.ContainsFunc(tools[:i], sameTool) && !a.cfg.Preset.Replaces() {
 			a.fail("duplicate tool name; merge the two", "tools", i, "name")
 		}
 		s := a.setting(t.Name)
-		if slices.ContainsFunc(tools[i+1:], same) {
+		if slices.ContainsFunc(tools[i+1:], sameTool) {
 			s = new(toolkit.Setting) // a later setting of the tool replaces this one completely, so discard it
 		}
 		if t.Group != nil {
 			s.Groups = t.Group
 		}
 		for j, g := range t.Group {
-			if !a.hasGroup(g) && !labelsOnly {
-				a.fail(fmt.Sprintf("unknown group %q; add it to groups", g), "tools", i, "group", j)
+			if !labelsOnly { // a label needs no group
+				a.checkGroup(g, "tools", i, "group", j)
 			}
 		}
 		s.Next, s.Phases = t.State, t.Available
@@ -242,7 +239,7 @@ func (a *applier) settings(tools []setting) {
 	}
 }
 
-// setting returns the setting for a tool, which the caller may change.
+// setting returns the setting for a tool, for the caller to change. It adds the setting if there is none.
 func (a *applier) setting(name string) *toolkit.Setting {
 	a.cfg.Settings = slices.Clone(a.cfg.Settings)
 	i := slices.IndexFunc(a.cfg.Settings, func(s toolkit.Setting) bool { return s.Tool == name })
@@ -256,15 +253,11 @@ func (a *applier) setting(name string) *toolkit.Setting {
 func (a *applier) otherKeys(f file) {
 	for i, set := range f.Exclusive {
 		for j, name := range set {
-			if !a.hasGroup(name) {
-				a.fail(fmt.Sprintf("unknown group %q; add it to groups", name), "exclusive", i, j)
-			}
+			a.checkGroup(name, "exclusive", i, j)
 		}
 	}
 	for i, name := range f.Initial {
-		if !a.hasGroup(name) {
-			a.fail(fmt.Sprintf("unknown group %q; add it to groups", name), "initial_groups", i)
-		}
+		a.checkGroup(name, "initial_groups", i)
 	}
 	if f.Exclusive != nil {
 		a.cfg.Exclusive = f.Exclusive
@@ -279,8 +272,11 @@ func (a *applier) otherKeys(f file) {
 	}
 }
 
-func (a *applier) hasGroup(name string) bool {
-	return slices.ContainsFunc(a.cfg.Groups, func(g toolkit.Group) bool { return g.Name == name })
+// checkGroup records an error if the group does not exist.
+func (a *applier) checkGroup(name string, path ...any) {
+	if !slices.ContainsFunc(a.cfg.Groups, func(g toolkit.Group) bool { return g.Name == name }) {
+		a.fail(fmt.Sprintf("unknown group %q; add it to groups", name), path...)
+	}
 }
 
 // checkTool records an error if the tool is not registered, unless there are sources, which may list the tool later.

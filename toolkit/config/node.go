@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// A node is a JSON value with its line.
+// A node is a JSON value with the line that it starts in.
 type node struct {
 	line    int
-	members map[string]*node // of an object; for a list its items, with their positions as keys
+	members map[string]*node // of an object by name, or of a list by position; nil for other values
 }
 
 // parse reads one JSON value. Duplicate keys are an error, since one of them would silently be ignored.
@@ -21,7 +21,7 @@ func parse(data []byte) (*node, error) {
 	p := &parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	n, err := p.value("")
 	if err == nil {
-		if _, end := p.dec.Token(); !errors.Is(end, io.EOF) {
+		if _, endErr := p.dec.Token(); !errors.Is(endErr, io.EOF) {
 			err = &Error{Line: p.line(), Text: "unexpected data after the JSON value; remove it"}
 		}
 	}
@@ -42,22 +42,24 @@ func (p *parser) line() int {
 	return 1 + bytes.Count(p.data[:p.dec.InputOffset()], []byte("\n"))
 }
 
+// token reads a token. Its error is an [*Error].
 func (p *parser) token() (json.Token, error) {
 	tok, err := p.dec.Token()
 	if err == nil {
 		return tok, nil
 	}
-	at := p.line()
-	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
-		at = 1 + bytes.Count(p.data[:min(int(se.Offset), len(p.data))], []byte("\n"))
+	line := p.line()
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok { // the decoder has not moved to the error
+		line = 1 + bytes.Count(p.data[:min(int(se.Offset), len(p.data))], []byte("\n"))
 	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("unexpected end of file")
 	}
-	return nil, &Error{Line: at, Text: err.Error()}
+	return nil, &Error{Line: line, Text: err.Error()}
 }
 
-func (p *parser) value(key string) (*node, error) {
+// value parses the value at a path, such as tools[0].group.
+func (p *parser) value(path string) (*node, error) {
 	tok, err := p.token()
 	if err != nil {
 		return nil, err
@@ -70,31 +72,32 @@ func (p *parser) value(key string) (*node, error) {
 	switch tok {
 	case json.Delim('{'):
 		n.members = map[string]*node{}
-		err = p.object(n, key)
+		err = p.object(n, path)
 	case json.Delim('['):
 		n.members = map[string]*node{}
 		for i := 0; p.dec.More() && err == nil; i++ {
-			n.members[strconv.Itoa(i)], err = p.value(fmt.Sprintf("%s[%d]", key, i))
+			n.members[strconv.Itoa(i)], err = p.value(fmt.Sprintf("%s[%d]", path, i))
 		}
 		if err == nil {
-			_, err = p.token()
+			_, err = p.token() // the closing bracket
 		}
 	}
 	return n, err
 }
 
-func (p *parser) object(n *node, key string) error {
+// object parses the members of an object into n, and the closing brace.
+func (p *parser) object(n *node, path string) error {
 	for p.dec.More() {
 		tok, err := p.token()
 		if err != nil {
 			return err
 		}
 		name := tok.(string) // the decoder rejects other keys
-		full := strings.TrimPrefix(key+"."+name, ".")
+		memberPath := strings.TrimPrefix(path+"."+name, ".")
 		if _, ok := n.members[name]; ok {
-			return &Error{Line: p.line(), Key: full, Text: "duplicate key; merge the two"}
+			return &Error{Line: p.line(), Key: memberPath, Text: "duplicate key; merge the two"}
 		}
-		if n.members[name], err = p.value(full); err != nil {
+		if n.members[name], err = p.value(memberPath); err != nil {
 			return err
 		}
 	}
