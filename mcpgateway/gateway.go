@@ -152,7 +152,7 @@ func (g *Gateway) newUpstream(c mcpclient.Server, cfg *Config) (*upstream, error
 		func() { signal(g.regroup) }, func() { signal(g.moreItems) })
 	severalCredentials := len(cfg.Serve.Credentials) > 1 || cfg.OAuth != nil || cfg.Serve.Authenticator != nil
 	if err == nil && u.sessions != nil && severalCredentials { // none may use up all processes
-		u.sessions.share = maxSessionClients / 4
+		u.sessions.maxPerCredential = maxSessionClients / 4
 	}
 	return u, err
 }

@@ -2,8 +2,10 @@ package mcpgateway
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
@@ -12,7 +14,8 @@ import (
 // TestShareOfProcesses checks that one credential cannot use all processes of a server, and can start another
 // when one of its sessions has ended.
 func TestShareOfProcesses(t *testing.T) {
-	a := &sessionClients{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+	a := newSessionClients(mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, "one")
+	a.maxPerCredential = 2
 	defer a.close()
 	var ends []context.CancelFunc
 	start := func() error {
@@ -39,12 +42,30 @@ func TestShareOfProcesses(t *testing.T) {
 	ends[len(ends)-1]()
 }
 
+// TestCloseDuringSession checks that the processes of a server that a reload removes end before their sessions.
+func TestCloseDuringSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessionClients(mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, "one")
+		c, err := s.client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		if _, err := c.Tools(t.Context()); !errors.Is(err, mcpclient.ErrClosed) {
+			t.Errorf("the session's client is not closed: %v", err)
+		}
+		if _, err := s.client(t.Context()); err == nil || !strings.Contains(err.Error(), "no longer has the server") {
+			t.Errorf("a call after the reload: %v", err)
+		}
+	})
+}
+
 // TestLostProcess checks that a session learns once that its process has ended with another gateway.
 func TestLostProcess(t *testing.T) {
 	var state toolstate.State
 	ctx, end := context.WithCancel(toolstate.With(t.Context(), &state))
 	call := func(gateway, server string) error {
-		a := &sessionClients{cfg: mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "never-started"}}, gateway: gateway, share: 1, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+		a := newSessionClients(mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "never-started"}}, gateway)
 		t.Cleanup(func() { end(); a.close() })
 		_, err := a.client(ctx)
 		return err

@@ -98,7 +98,7 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 	cfg.Options.PinListed = func(name string) bool { pin := *u.pinListed.Load(); return pin != nil && pin(name) }
 	// Sessions and users get a copy of cfg without the Log below, which is for the shared connection.
 	if perSession {
-		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, gateway: rand.Text(), clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+		u.sessions = newSessionClients(cfg, rand.Text())
 	}
 	if perUser {
 		u.users = &userClients{cfg: cfg, tokens: tokens, clients: map[user]*userClient{}}
