@@ -92,7 +92,7 @@ func (g *Gateway) Loads() (out []ServerLoad) {
 	for _, u := range g.current.Load().upstreams {
 		l := ServerLoad{Server: u.name}
 		u.mu.Lock()
-		for _, t := range u.clean {
+		for _, t := range u.cleaned {
 			info := t.Info()
 			l.Tools++
 			l.Bytes += len(info.Name) + len(info.Description) + len(info.Input)

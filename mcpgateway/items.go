@@ -244,8 +244,8 @@ func (o items) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vie
 	if err != nil {
 		return nil, clientError(ctx, err)
 	}
-	if len(raw) > u.limit {
-		return nil, fmt.Errorf("MCP server %q: the result has %d bytes, the limit is %d", u.name, len(raw), u.limit)
+	if len(raw) > u.resultLimit {
+		return nil, fmt.Errorf("MCP server %q: the result has %d bytes, the limit is %d", u.name, len(raw), u.resultLimit)
 	}
 	if kind == mcpupstream.KindResource {
 		raw = outerURIs(raw, u.uriPrefix())

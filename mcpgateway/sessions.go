@@ -15,16 +15,15 @@ import (
 // sessions of each credential may have at most a quarter of that.
 const maxSessionClients = 256
 
-// sessionClients are the clients of a server that has a process for each session. The keys are the channels of
-// [mcpserver.SessionDone].
+// sessionClients are the clients of a server that has a process for each session.
 type sessionClients struct {
 	cfg              mcpclient.Server
 	maxPerCredential int    // clients
 	gateway          string // a random name for this gateway; see claimProcess
 
 	mu           sync.Mutex
-	clients      map[<-chan struct{}]*mcpclient.Client
-	byCredential map[string]int // number of clients
+	clients      map[<-chan struct{}]*mcpclient.Client // by the session's channel of mcpserver.SessionDone
+	byCredential map[string]int                        // number of clients
 	closed       chan struct{}
 	closing      sync.WaitGroup
 }

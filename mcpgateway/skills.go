@@ -18,12 +18,12 @@ func (s serverSkills) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnos
 	return s.withFiles(skills), problems, withoutStderr(ctx, err)
 }
 
-// Known returns the skills that the server has listed before.
+// Known returns the skills of the server's last list; see [toolkit.Group]. The loader of mcpclient has it too.
 func (s serverSkills) Known() []*skill.Skill {
 	return s.withFiles(s.server.client.Skills().(interface{ Known() []*skill.Skill }).Known())
 }
 
-// withFiles makes the gateway read the files of the skills; see skillFiles.
+// withFiles returns the skills, whose files the gateway then reads with skillFiles.
 func (s serverSkills) withFiles(skills []*skill.Skill) []*skill.Skill {
 	for _, sk := range skills {
 		sk.Remote = skillFiles{sk.Remote, sk.Name, s.server}
@@ -45,12 +45,12 @@ func (f skillFiles) Read(ctx context.Context, name string) (_ []byte, err error)
 	if f.server.users == nil {
 		return f.Remote.Read(ctx, name)
 	}
-	c, done, err := f.server.clientOf(ctx)
+	c, done, err := f.server.users.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done(false)
-	if _, err := c.Tools(ctx); err != nil { // connects, without which there are no skills
+	defer done()
+	if _, err := c.Tools(ctx); err != nil { // connects: before that, Load returns no skills
 		return nil, err
 	}
 	skills, _, err := c.Skills().Load(ctx)

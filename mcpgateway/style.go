@@ -47,7 +47,7 @@ func (s Style) control() *toolkit.Control {
 	case StyleDiscover:
 		return toolkit.Discover()
 	case StyleFull:
-		return new(toolkit.Control)
+		return new(toolkit.Control) // no control tools
 	default:
 		return toolkit.ResetTools(nil)
 	}

@@ -37,7 +37,7 @@ const (
 // An UpstreamToken configures the access tokens for a server that is reached by a URL. With [UserLogin], the server names
 // its authorization server, and Server and Grant are enough. Otherwise all fields up to ClientSecret are required.
 type UpstreamToken struct {
-	Server                 string // its name
+	Server                 string // the server's name
 	Grant                  TokenGrant
 	TokenURL               string // of the authorization server; not with UserLogin
 	ClientID, ClientSecret string // with UserLogin, if the gateway cannot register itself; the secret may be empty
@@ -51,32 +51,32 @@ type UpstreamToken struct {
 	Issuer, ListAs string
 }
 
-// perUser reports whether each user has a connection.
+// perUser reports whether each user has a connection of their own.
 func (t UpstreamToken) perUser() bool { return t.Grant == TokenExchange || t.Grant == UserLogin }
 
-// A tokenSource has the tokens for one server.
+// A tokenSource gets the tokens for one server.
 type tokenSource struct {
-	cfg    UpstreamToken
-	web    mcpclient.HTTP     // how the server is reached, without a token
-	http   *http.Client       // for requests for tokens
-	own    oauth2.TokenSource // of the gateway itself; not with UserLogin
-	logins *logins            // with UserLogin, otherwise nil
+	cfg           UpstreamToken
+	web           mcpclient.HTTP     // the transport to the server, without a token
+	tokenClient   *http.Client       // sends the requests for tokens
+	gatewayTokens oauth2.TokenSource // of the gateway itself; nil with UserLogin
+	logins        *logins            // nil unless with UserLogin
 }
 
 const tokenTimeout = 10 * time.Second // of a request for a token
 
 func newTokenSource(cfg UpstreamToken, web mcpclient.HTTP, l *logins) *tokenSource {
-	s := &tokenSource{cfg: cfg, web: web, http: &http.Client{Timeout: tokenTimeout,
+	s := &tokenSource{cfg: cfg, web: web, tokenClient: &http.Client{Timeout: tokenTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // a redirect would resend secrets
 	if cfg.Grant == UserLogin {
 		s.logins = l
 	} else {
-		s.own = s.newSource(context.Background(), nil)
+		s.gatewayTokens = s.newSource(context.Background(), nil)
 	}
 	return s
 }
 
-// newSource returns a source of tokens by client credentials, or, if exchange is not nil, by the grant with those parameters.
+// newSource returns a source of tokens by client credentials. exchange are the parameters of another grant, or nil.
 func (s *tokenSource) newSource(ctx context.Context, exchange url.Values) oauth2.TokenSource {
 	params := url.Values{"resource": {s.web.URL}} // RFC 8707
 	if s.cfg.Audience != "" {
@@ -85,15 +85,16 @@ func (s *tokenSource) newSource(ctx context.Context, exchange url.Values) oauth2
 	maps.Copy(params, exchange)
 	c := clientcredentials.Config{ClientID: s.cfg.ClientID, ClientSecret: s.cfg.ClientSecret, TokenURL: s.cfg.TokenURL, Scopes: s.cfg.Scopes,
 		AuthStyle: oauth2.AuthStyleInHeader, EndpointParams: params}
-	return c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.http))
+	return c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.tokenClient))
 }
 
-// forGateway returns the transport with which the gateway itself lists what the server has.
-func (s *tokenSource) forGateway() mcpclient.HTTP {
+// gatewayTransport returns the transport with which the gateway itself lists the server's tools, prompts, resources and
+// skills.
+func (s *tokenSource) gatewayTransport() mcpclient.HTTP {
 	web := s.web
 	if s.logins == nil {
 		web.Token = func(context.Context) (string, error) {
-			t, err := s.own.Token()
+			t, err := s.gatewayTokens.Token()
 			if err != nil {
 				return "", s.tokenError(err)
 			}
@@ -138,7 +139,7 @@ func (s *tokenSource) tokenError(err error) error {
 
 const (
 	maxUserClients = 256              // of a server
-	userIdle       = 10 * time.Minute // how long a connection without calls is kept
+	userIdle       = 10 * time.Minute // how long a client without calls is kept
 )
 
 // userClients are the clients of a server that has a connection for each user.
@@ -152,173 +153,174 @@ type userClients struct {
 	closing sync.WaitGroup
 }
 
-// A user is an identity of mcpserver. Tokens of one user with different grants may allow different things.
+// A user is the Name and Grant of a [mcpserver.Identity]: tokens of one user with different grants may allow different things.
 type user struct{ name, grant string }
 
-// A userClient is the connection of a user.
+// A userClient is the client with the connection of a user.
 type userClient struct {
 	*mcpclient.Client
 	user  user
 	login string // the ID of the user's login; empty with TokenExchange
 
 	// Guarded by userClients.mu.
-	busy  int
-	since time.Time   // when it became idle
-	idle  *time.Timer // closes the client; nil while it is busy
+	calls     int // in flight
+	idleSince time.Time
+	idleTimer *time.Timer // closes the client; nil while it has calls
 
 	mu    sync.Mutex    // held while a token is requested
 	token *oauth2.Token // with TokenExchange
 }
 
-// client returns the client of the user of ctx. done must be called after its use.
-func (a *userClients) client(ctx context.Context) (c *mcpclient.Client, done func(), err error) {
+// client returns the client of the user of ctx for a call. The caller must call done when the call has ended.
+func (u *userClients) client(ctx context.Context) (_ *mcpclient.Client, done func(), err error) {
 	id, ok := mcpserver.IdentityFrom(ctx)
 	if !ok || id.Token == nil {
-		return nil, nil, fmt.Errorf("MCP server %q: it needs a token of the user, and this client has none; log in at an issuer of the gateway", a.cfg.Name)
+		return nil, nil, fmt.Errorf("MCP server %q: it needs a token of the user, and this client has none; log in at an issuer of the gateway", u.cfg.Name)
 	}
 	login := ""
-	if a.tokens.logins != nil {
-		if login, err = a.tokens.login(id.Name).ensure(ctx); err != nil {
+	if u.tokens.logins != nil {
+		if login, err = u.tokens.login(id.Name).ensure(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	u, err := a.acquire(user{id.Name, id.Grant}, login)
+	c, err := u.acquire(user{id.Name, id.Grant}, login)
 	if err != nil {
 		return nil, nil, err
 	}
-	done = sync.OnceFunc(func() { a.release(u) })
-	if a.tokens.logins == nil {
-		if _, err := a.tokenOf(ctx, u); err != nil { // requests that open the connection do not have ctx
+	done = sync.OnceFunc(func() { u.release(c) })
+	if u.tokens.logins == nil {
+		if _, err := u.tokenOf(ctx, c); err != nil { // get a token now: the requests that open the connection do not have ctx
 			done()
-			return nil, nil, fmt.Errorf("MCP server %q: %w", a.cfg.Name, err)
+			return nil, nil, fmt.Errorf("MCP server %q: %w", u.cfg.Name, err)
 		}
 	}
-	return u.Client, done, nil
+	return c.Client, done, nil
 }
 
 // tokenOf is [mcpclient.HTTP.Token] with TokenExchange. A request that belongs to no call uses the token of the last call.
-func (a *userClients) tokenOf(ctx context.Context, u *userClient) (string, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.token.Valid() {
-		return u.token.AccessToken, nil
+func (u *userClients) tokenOf(ctx context.Context, c *userClient) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.token.Valid() {
+		return c.token.AccessToken, nil
 	}
-	if id, ok := mcpserver.IdentityFrom(ctx); ok && id.Token != nil && (user{id.Name, id.Grant}) == u.user {
-		t, err := a.tokens.exchange(ctx, id)
+	if id, ok := mcpserver.IdentityFrom(ctx); ok && id.Token != nil && (user{id.Name, id.Grant}) == c.user {
+		t, err := u.tokens.exchange(ctx, id)
 		if err != nil {
 			return "", err
 		}
-		u.token = t
-	} else if u.token == nil || !u.token.Expiry.After(time.Now()) { // Valid is false some seconds before the expiry
+		c.token = t
+	} else if c.token == nil || !c.token.Expiry.After(time.Now()) { // Valid is false some seconds before the expiry
 		return "", errors.New("the user's token has expired")
 	}
-	return u.token.AccessToken, nil
+	return c.token.AccessToken, nil
 }
 
-// acquire returns the user's client for the login with the ID. It closes the client of an earlier login, which may be for
-// another account.
-func (a *userClients) acquire(who user, login string) (u *userClient, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if u = a.clients[who]; u == nil || u.login != login {
-		if u != nil {
-			a.remove(u)
+// acquire returns the user's client for the login with the ID, and counts a call. It closes the client of an earlier login,
+// which may be for another account.
+func (u *userClients) acquire(who user, login string) (c *userClient, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c = u.clients[who]; c == nil || c.login != login {
+		if c != nil {
+			u.remove(c)
 		}
-		if u, err = a.add(who, login); err != nil {
+		if c, err = u.add(who, login); err != nil {
 			return nil, err
 		}
 	}
-	if u.busy++; u.idle != nil {
-		u.idle.Stop()
-		u.idle = nil
+	if c.calls++; c.idleTimer != nil {
+		c.idleTimer.Stop()
+		c.idleTimer = nil
 	}
-	return u, nil
+	return c, nil
 }
 
-// add returns a new client. If there are too many it closes the one that has been idle for the longest time. The caller holds a.mu.
-func (a *userClients) add(who user, login string) (*userClient, error) {
-	if a.closed {
-		return nil, fmt.Errorf("MCP server %q: the gateway is closing", a.cfg.Name)
+// add adds a client. If there are too many, add closes the client that has been idle for the longest time. The caller holds
+// u.mu.
+func (u *userClients) add(who user, login string) (*userClient, error) {
+	if u.closed {
+		return nil, fmt.Errorf("MCP server %q: the gateway no longer has the server", u.cfg.Name)
 	}
-	if len(a.clients) >= maxUserClients {
+	if len(u.clients) >= maxUserClients {
 		var oldest *userClient
-		for _, u := range a.clients {
-			if u.busy == 0 && (oldest == nil || u.since.Before(oldest.since)) {
-				oldest = u
+		for _, c := range u.clients {
+			if c.calls == 0 && (oldest == nil || c.idleSince.Before(oldest.idleSince)) {
+				oldest = c
 			}
 		}
 		if oldest == nil {
-			return nil, fmt.Errorf("MCP server %q: too many users have a connection to it (%d); try again later", a.cfg.Name, len(a.clients))
+			return nil, fmt.Errorf("MCP server %q: too many users have a connection to it (%d); try again later", u.cfg.Name, len(u.clients))
 		}
-		a.remove(oldest)
+		u.remove(oldest)
 	}
-	u := &userClient{user: who, login: login}
-	web := a.tokens.web
-	if a.tokens.logins != nil {
-		web = a.tokens.login(who.name).transport()
+	c := &userClient{user: who, login: login}
+	web := u.tokens.web
+	if u.tokens.logins != nil {
+		web = u.tokens.login(who.name).transport()
 	} else {
-		web.Token = func(ctx context.Context) (string, error) { return a.tokenOf(ctx, u) }
+		web.Token = func(ctx context.Context) (string, error) { return u.tokenOf(ctx, c) }
 	}
 	var err error
-	if u.Client, err = mcpclient.New(a.cfg.Name, web, &a.cfg.Options); err != nil {
+	if c.Client, err = mcpclient.New(u.cfg.Name, web, &u.cfg.Options); err != nil {
 		return nil, err
 	}
-	a.clients[who] = u
-	return u, nil
+	u.clients[who] = c
+	return c, nil
 }
 
-// release ends a use of the client, which is closed when it is not used for a while.
-func (a *userClients) release(u *userClient) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if u.busy--; u.busy > 0 || a.clients[u.user] != u {
+// release ends a call of the client, which is closed when it has no calls for a while.
+func (u *userClients) release(c *userClient) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.calls--; c.calls > 0 || u.clients[c.user] != c {
 		return
 	}
-	u.since = time.Now()
-	u.idle = time.AfterFunc(userIdle, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if u.busy == 0 {
-			a.remove(u)
+	c.idleSince = time.Now()
+	c.idleTimer = time.AfterFunc(userIdle, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if c.calls == 0 { // no call has begun while the timer fired
+			u.remove(c)
 		}
 	})
 }
 
-// remove closes a client, unless it was removed before. The caller holds a.mu.
-func (a *userClients) remove(u *userClient) {
-	if a.clients[u.user] != u {
+// remove closes a client, unless it was removed before. The caller holds u.mu.
+func (u *userClients) remove(c *userClient) {
+	if u.clients[c.user] != c {
 		return
 	}
-	delete(a.clients, u.user)
-	if u.idle != nil {
-		u.idle.Stop()
+	delete(u.clients, c.user)
+	if c.idleTimer != nil {
+		c.idleTimer.Stop()
 	}
-	a.closing.Go(func() { _ = u.Close() }) // calls in flight fail
+	u.closing.Go(func() { _ = c.Close() }) // calls in flight fail
 }
 
 // closeEnded closes the clients whose login has ended, here or on another replica.
-func (a *userClients) closeEnded(ctx context.Context) {
-	a.mu.Lock()
-	all := slices.Collect(maps.Values(a.clients))
-	a.mu.Unlock()
-	for _, u := range all {
-		if r, err := a.tokens.login(u.user.name).load(ctx); err == nil && r.ID != u.login {
-			a.mu.Lock()
-			a.remove(u)
-			a.mu.Unlock()
+func (u *userClients) closeEnded(ctx context.Context) {
+	u.mu.Lock()
+	all := slices.Collect(maps.Values(u.clients))
+	u.mu.Unlock()
+	for _, c := range all {
+		if r, err := u.tokens.login(c.user.name).load(ctx); err == nil && r.ID != c.login {
+			u.mu.Lock()
+			u.remove(c)
+			u.mu.Unlock()
 		}
 	}
 }
 
 // close closes all clients, and waits until they are closed.
-func (a *userClients) close() {
-	a.mu.Lock()
-	a.closed = true
-	for _, u := range a.clients {
-		a.remove(u)
+func (u *userClients) close() {
+	u.mu.Lock()
+	u.closed = true
+	for _, c := range u.clients {
+		u.remove(c)
 	}
-	a.mu.Unlock()
-	a.closing.Wait()
+	u.mu.Unlock()
+	u.closing.Wait()
 }
 
 // upstreamToken checks the configuration of a server's tokens.
@@ -349,7 +351,7 @@ func (k *checker) upstreamToken(where string, t UpstreamToken) {
 			continue
 		}
 		k.require(oauthurl.Secure(web.URL) == nil, where, "the url of the server must be https, or others could read the tokens")
-		k.require(web.Token == nil && web.OAuth == nil, where, "the server has another way to log in; use one of them")
+		k.require(web.Token == nil && web.OAuth == nil, where, "the server has a token or OAuth of its own; remove that, or do not configure tokens")
 		for header := range web.Headers {
 			k.require(!strings.EqualFold(header, "Authorization"), where, "the server has the header Authorization; remove it, or do not configure tokens")
 		}

@@ -28,16 +28,16 @@ func prefixOf(server string) string {
 type upstream struct {
 	client *mcpclient.Client
 	names
-	sessions *sessionClients // if each session has its own process; nil if they share one
-	users    *userClients    // if each user has a connection; otherwise nil
+	sessions *sessionClients // nil unless each session has a process of its own
+	users    *userClients    // nil unless each user has a connection of their own
 
-	onListed  func() // called when tools were listed while the server's own groups are not known yet
-	onItems   func() // called when the server is first known to have prompts or resources
-	announced atomic.Bool
+	onListed       func() // called when tools were listed while the server's own groups are not known yet
+	onItems        func() // called when the server is first known to have prompts or resources
+	itemsAnnounced atomic.Bool
 
-	limit     int                               // the largest result, in bytes
-	pinListed atomic.Pointer[func(string) bool] // Options.PinListed of the latest configuration
-	cache     *mcpgroups.Cache                  // its tools in an earlier run
+	resultLimit int                               // in bytes
+	pinListed   atomic.Pointer[func(string) bool] // Options.PinListed of the latest configuration
+	cache       *mcpgroups.Cache                  // the names of the server's tools, for the next run
 
 	questions questionCount
 	abandoned abandonedCalls
@@ -57,15 +57,15 @@ type names struct {
 // known is what a server has listed.
 type known struct {
 	mu         sync.Mutex
-	groupNames map[string]string // names of its own groups; the keys are its names for them
-	labels     []mcpclient.Group // the result of the last groups/list; nil before
-	raw        []tool.Tool       // the list that clean was computed from
-	clean      []tool.Tool
+	groupNames map[string]string // the gateway's names of the server's own groups, by the server's names
+	labels     []mcpclient.Group // the result of the last groups/list; nil before the first
+	raw        []tool.Tool       // the server's list, from which cleaned was computed
+	cleaned    []tool.Tool
 	items      map[mcpupstream.Kind]itemList // the last lists
 	failed     map[mcpupstream.Kind]failure  // failed lists of prompts or resources; the key "" is for all kinds
 }
 
-func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, listed, itemsKnown func()) (*upstream, error) {
+func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, onListed, onItems func()) (*upstream, error) {
 	cfg.Options.Prefix = prefixOf(cfg.Name)
 	if cfg.Options.Limits.Result == 0 {
 		cfg.Options.Limits.Result = maxResult
@@ -74,14 +74,14 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 		cfg.Options.Limits.Samples = math.MaxInt // the host has its own limits
 	}
 	u := &upstream{names: names{cfg.Name, mcpgroups.GroupName(cfg.Name), cfg.Options.Prefix, labeled}, cache: mcpgroups.OpenCache(cacheDir, cfg),
-		onListed: listed, onItems: itemsKnown, limit: cfg.Options.Limits.Result,
+		onListed: onListed, onItems: onItems, resultLimit: cfg.Options.Limits.Result,
 		questions: questionCount{unanswered: map[string]int{}},
 		known:     known{items: map[mcpupstream.Kind]itemList{}, failed: map[mcpupstream.Kind]failure{}},
 		audience:  &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	elicit, sample := u.elicit, u.sample
 	perUser := tokens != nil && tokens.cfg.perUser()
 	if perSession || perUser || cfg.Options.Stateless {
-		// Every question belongs to the process's only session, or to a call of the user.
+		// Every question is for the caller: its connection serves only one session, one user or one call.
 		elicit, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
 	if cfg.Options.Elicitation == nil {
@@ -91,10 +91,9 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 		cfg.Options.Sampling = sample
 	}
 	if tokens != nil {
-		cfg.Transport = tokens.forGateway()
+		cfg.Transport = tokens.gatewayTransport()
 	}
-	configured := cfg.Options.PinListed
-	u.pinListed.Store(&configured)
+	u.pinListed.Store(new(cfg.Options.PinListed))
 	cfg.Options.PinListed = func(name string) bool { pin := *u.pinListed.Load(); return pin != nil && pin(name) }
 	// Sessions and users get a copy of cfg without the Log below, which is for the shared connection.
 	if perSession {
@@ -123,25 +122,24 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	u.announceItems()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.clean == nil || !sameSlice(raw, u.raw) {
-		names := []string{}
-		u.raw, u.clean = raw, make([]tool.Tool, len(raw))
+	if u.cleaned == nil || !sameSlice(raw, u.raw) {
+		names := make([]string, len(raw))
+		u.raw, u.cleaned = raw, make([]tool.Tool, len(raw))
 		for i, t := range raw {
-			u.clean[i] = &proxiedTool{t, cleanInfo(t.Info()), u}
-			names = append(names, t.Info().Name)
+			names[i], u.cleaned[i] = t.Info().Name, &proxiedTool{t, cleanInfo(t.Info()), u}
 		}
-		u.cache.Store(nil, names)
+		u.cache.Store(nil, names) // without groups: New lists these again
 	}
 	if u.labeled && u.labels == nil {
 		u.onListed()
 	}
-	return u.clean, nil
+	return u.cleaned, nil
 }
 
-// announceItems calls onItems once when the server is known to have prompts or resources, because clients that
-// search for tools then see more items, and none of their calls announces them.
+// announceItems calls onItems once the server is known to have prompts or resources. Clients that find tools with
+// search_tools see these items from then on, without opening a group, so that nothing else notifies them.
 func (u *upstream) announceItems() {
-	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.announced.Swap(true) {
+	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.itemsAnnounced.Swap(true) {
 		u.onItems()
 	}
 }
@@ -164,14 +162,14 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// A source provides the tools of a server that are in a group.
+// A source provides the tools of a server that are in one group.
 type source struct {
 	*upstream
 	part mcpgroups.Part
-	keep func(name string) bool
+	keep func(name string) bool // whether the tool is in the group
 }
 
-// Known returns the names of the tools in an earlier run.
+// Known returns the names that the tools had in an earlier run, or nil.
 func (s *source) Known() []string { return s.part.Known }
 
 // Name returns the server's name, for errors.
@@ -185,7 +183,7 @@ func (s *source) Instructions() string {
 	st := s.client.Status()
 	if err := st.Err; err != nil {
 		if se, ok := errors.AsType[*mcpclient.ServerError](err); ok {
-			err = se.Err // without its stderr
+			err = se.Err // without stderr; see withoutStderr
 		}
 		return fmt.Sprintf("The MCP server %q cannot be used now, so some of its tools may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
 	}
@@ -213,7 +211,7 @@ func (u *upstream) refreshLabels(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.labels = groups; groups == nil {
-		u.labels = []mcpclient.Group{} // not nil, because the server has no groups
+		u.labels = []mcpclient.Group{} // not nil: it is known that there are none
 	}
 	return nil
 }
