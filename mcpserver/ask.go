@@ -12,36 +12,32 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A reply is the client's answer to a question about a call.
-type reply struct {
-	Action  string `json:"action"` // "accept", "decline" or "cancel"
-	Content struct {
-		Remember bool `json:"remember"`
-	} `json:"content"`
-}
-
-// refusal decodes the client's answer into got. It returns the result of a call that is not allowed, or nil if the
-// call is allowed. A question may be cancelled without the user having seen it, for example by a gateway whose own
-// client cannot ask. Therefore the text names the rule, as in cannotAsk.
-func refusal(name string, d permission.Decision, raw json.RawMessage, got *reply) object {
-	switch err := strictjson.Unmarshal(raw, got); {
-	case len(raw) == 0:
-		return failure(fmt.Sprintf("The user must allow this call of %s, but the client sent no answer to the question. Call it again to ask again.", name))
-	case err != nil:
-		return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer cannot be read (%.80s), a fault of the client. Continue without the call.", name, raw))
-	case got.Action == "accept":
-		return nil
-	case got.Action == "decline":
-		return failure(denial.Refused(name, ""))
-	case got.Action == "cancel":
-		text := fmt.Sprintf("The user must allow this call of %s (%s), but the question was cancelled: the user dismissed it, or the client cannot ask the user.", name, d.Reason)
-		return failure(text + remedy(d))
+// readReply reads the client's answer to a question about a call. It returns nil if the call is allowed, and whether to
+// remember that for the session; otherwise it returns the result of the call, which says why the call did not run.
+func readReply(name string, d permission.Decision, raw json.RawMessage) (remember bool, refused object) {
+	var reply struct {
+		Action  string `json:"action"`
+		Content struct {
+			Remember bool `json:"remember"`
+		} `json:"content"`
 	}
-	return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer has the action %q; it must be accept, decline or cancel, a fault of the client. Continue without the call.", name, got.Action))
+	switch err := strictjson.Unmarshal(raw, &reply); {
+	case len(raw) == 0:
+		return false, failure(fmt.Sprintf("The user must allow this call of %s, but the client sent no answer to the question. Call it again to ask again.", name))
+	case err != nil:
+		return false, failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer cannot be read (%.80s), a fault of the client. Continue without the call.", name, raw))
+	case reply.Action == "accept":
+		return reply.Content.Remember, nil
+	case reply.Action == "decline":
+		return false, failure(denial.Refused(name, ""))
+	case reply.Action == "cancel": // also by a gateway whose own client cannot ask the user
+		text := fmt.Sprintf("The user must allow this call of %s (%s), but the question was cancelled: the user dismissed it, or the client cannot ask the user.", name, d.Reason)
+		return false, failure(text + remedy(d))
+	}
+	return false, failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer has the action %q; it must be accept, decline or cancel, a fault of the client. Continue without the call.", name, reply.Action))
 }
 
-// cannotAsk returns the result of a call whose client cannot ask its user. It names the rule that would allow
-// the call; no rule can answer a question about safety.
+// cannotAsk returns the result of a call whose client cannot ask its user.
 func cannotAsk(name string, d permission.Decision) object {
 	return failure(fmt.Sprintf("The user must allow this call of %s (%s), but this client cannot ask the user.", name, d.Reason) + remedy(d))
 }
@@ -53,14 +49,14 @@ func couldNotAsk(name string, err error) object {
 
 // remedy says how a call can be allowed without asking the user.
 func remedy(d permission.Decision) string {
-	if rules := texts(d.Suggest); len(rules) > 0 {
+	if rules := ruleTexts(d.Suggest); len(rules) > 0 {
 		return " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
 	}
 	return " No rule allows it; use a client that supports elicitation."
 }
 
-// texts returns rules as people write them.
-func texts(rules []permission.Rule) []string {
+// ruleTexts returns rules in the form in which people write them.
+func ruleTexts(rules []permission.Rule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
 		out[i] = r.String()
@@ -68,33 +64,33 @@ func texts(rules []permission.Rule) []string {
 	return out
 }
 
-// maxShown is the largest question about a call, in bytes. A client may cut off a longer one, and the user
-// would then allow text that they have not seen.
-const maxShown = 7 << 10
+// maxQuestion is the largest question about a call, in bytes. Clients cut off longer messages, [host.Elicitation.Clean]
+// those over 8 KiB, and the user would then allow text that they have not seen.
+const maxQuestion = 7 << 10
 
-// form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
-// the text that will run if the arguments do not contain it, and says how far the call is confined. With remember it
-// also offers the suggested rules. Invisible characters are escaped. A question that is too long is an error.
-func form(a pendingCall, remember bool) (object, error) {
-	c, d := a.call, a.decision
-	shown, hidden := visible.Escape(cmp.Or(a.preview, string(c.Input)), nil)
-	if text := d.Judgement.Differs(c.Input); text != "" {
-		text, more := visible.Escape(text, nil)
+// questionFor returns the question whether a call may run. It shows the tool's preview of the call, or the arguments if
+// there is no preview, and the text that will run if no argument is that text, and says whether a sandbox confines the call.
+// If mayRemember is set, the user can accept the suggested rules for the session. Invisible characters are escaped.
+func questionFor(p pendingCall, mayRemember bool) (object, error) {
+	call, d := p.call, p.decision
+	shown, invisible := visible.Escape(cmp.Or(p.preview, string(call.Input)), nil)
+	if text := d.Judgement.Differs(call.Input); text != "" {
+		text, n := visible.Escape(text, nil)
 		shown += "\nThis is what will run:\n" + text
-		hidden += more
+		invisible += n
 	}
-	if hidden > 0 {
-		shown += fmt.Sprintf("\n(%d invisible characters are written as <U+…>)", hidden)
+	if invisible > 0 {
+		shown += fmt.Sprintf("\n(%d invisible characters are written as <U+…>)", invisible)
 	}
 	reason, _ := visible.Escape(d.Reason, nil)
-	if r := reach(d); r != "" {
-		reason += "; " + r
+	if c := confinement(d); c != "" {
+		reason += "; " + c
 	}
-	if n := len(shown) + len(reason); n > maxShown {
-		return nil, fmt.Errorf("the question would have %d bytes, and the limit is %d; make a smaller call, or have the server's owner allow it by a rule", n, maxShown)
+	if n := len(shown) + len(reason); n > maxQuestion {
+		return nil, fmt.Errorf("the question would have %d bytes, and the limit is %d; make a smaller call, or have the server's owner allow it by a rule", n, maxQuestion)
 	}
 	properties := object{}
-	if rules := texts(d.Suggest); remember && len(rules) > 0 {
+	if rules := ruleTexts(d.Suggest); mayRemember && len(rules) > 0 {
 		properties["remember"] = object{
 			"type": "boolean", "default": false, "title": "Do not ask again in this session",
 			"description": "adds the rule " + strings.Join(rules, ", "),
@@ -102,13 +98,13 @@ func form(a pendingCall, remember bool) (object, error) {
 	}
 	return object{
 		"mode":            "form",
-		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", c.Tool, shown, reason),
+		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", call.Tool, shown, reason),
 		"requestedSchema": object{"type": "object", "properties": properties},
 	}, nil
 }
 
-// reach describes the confinement of a call, "" if there is none.
-func reach(d permission.Decision) string {
+// confinement says how a sandbox confines the call; "" for a tool without a sandbox.
+func confinement(d permission.Decision) string {
 	switch j := &d.Judgement; {
 	case !d.Confined || j.Profile == "":
 		return ""

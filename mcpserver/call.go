@@ -44,7 +44,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 	if p.Trace != (tracecontext.Context{}) { // for a tool that is on another server, and for traces
 		ctx = tracecontext.With(ctx, p.Trace)
 	}
-	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
+	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxRecordedName), Outcome: OutcomeInvalid}
 	defer r.closeRecord(ctx) // even if a tool panics
 	return r.runTool(ctx, &p)
 }
@@ -69,13 +69,13 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.revision.viewed(v, false)
+	r.revision.viewed(v, false) // the client is not sent the list
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
 		err = denial.Hidden(r.policy(), p.Name, err)
 		if denied, ok := errors.AsType[*denial.Error](err); ok {
-			r.rec.Tool, r.rec.Input = cut(denied.Tool, maxLogged), p.Arguments
-			r.rec.decided(denied.Decision)
+			r.rec.Tool, r.rec.Input = cut(denied.Tool, maxRecordedName), p.Arguments
+			r.rec.recordDecision(denied.Decision)
 		}
 		return failure(err.Error()), nil
 	}
@@ -89,7 +89,6 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
 		return nil, bad
 	}
-	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeChanged}
 	judgement, refused := r.permit(ctx, t, args.JSON, p)
 	if refused != nil {
 		return refused, nil
@@ -97,14 +96,13 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if refused := r.withinRates(ctx, t.Info().Name); refused != nil {
 		return refused, nil
 	}
-	call.Judgement = judgement
-	res, err := r.run(ctx, t, call)
-	r.rec.ran(res)
+	res, err := r.run(ctx, t, tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeChanged, Judgement: judgement})
+	r.rec.recordResult(res)
 	if err != nil {
 		return failure(err.Error()), nil
 	}
 	if res.Outcome == message.OutcomeSuccess {
-		v.Advance(t.Info().Name)
+		v.Advance(t.Info().Name) // to the phase that follows the tool
 	}
 	if err := r.revision.called(ctx, r); err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
 	r.rec.Tool, r.rec.Input = call.Tool, call.Input
-	r.rec.decided(d)
+	r.rec.recordDecision(d)
 	switch d.Behavior {
 	case permission.Allow:
 		return &d.Judgement, nil
@@ -136,8 +134,8 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	}
 }
 
-// judgeChanged asks the permission engine about a call that middleware has changed. The user is not
-// asked again, so only a call that is allowed without asking runs.
+// judgeChanged asks the permission engine about a call that middleware has changed. The user is not asked again, so a
+// changed call only runs if it is allowed without asking.
 func (r *request) judgeChanged(_ context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 	d := permission.Decide(r.policy(), tool.PermissionCall(t, c.Input))
 	if d.Behavior != permission.Allow {
@@ -146,42 +144,38 @@ func (r *request) judgeChanged(_ context.Context, t tool.Tool, c tool.Call) (*pe
 	return &d.Judgement, nil
 }
 
-// run runs an allowed call and reports its progress. The result has all content. A block with an id grows with each
-// chunk; its chunks are also reported, so that a host can show the output of a command while it runs. Only the last
-// chunk is not, because the result follows it.
+// run runs an allowed call. It reports progress, texts for the user, and the chunks of a block with an id, which grows with
+// each chunk, so that a host can show the output of a command while it runs. The result has all content, so the last chunk
+// of a growing block is not reported.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
 	defer r.becomeTask(t, call.Input)()
-	results := tool.NewCollector(call)
-	report := r.reporter(call.Name)
-	var last *tool.Chunk // of a growing block, not reported yet
+	results, report := tool.NewCollector(call), r.reporter(call.Name)
+	var unreported *tool.Chunk // the latest chunk of a growing block
 	for chunk, err := range tool.Run(ctx, t, call, r.cat.cfg.Middleware...) {
 		if err != nil {
 			return nil, err
 		}
 		results.Add(chunk)
-		if last != nil {
-			if err := report(last); err != nil {
+		if unreported != nil {
+			if err := report(unreported); err != nil {
 				return nil, err
 			}
-			last = nil
+			unreported = nil
 		}
-		if !chunk.ForUser && chunk.Progress == nil {
-			if chunk.Block != nil && chunk.Block.BlockID() != "" {
-				last = &chunk
+		if chunk.ForUser || chunk.Progress != nil {
+			if err := report(&chunk); err != nil {
+				return nil, err
 			}
-			continue
-		}
-		if err := report(&chunk); err != nil {
-			return nil, err
+		} else if chunk.Block != nil && chunk.Block.BlockID() != "" {
+			unreported = &chunk
 		}
 	}
 	return results.Result(), nil
 }
 
-// maxReports is how often a call may report progress or log. maxReport is the largest text of a report, in bytes.
 const (
-	maxReports = 1000
-	maxReport  = 4 << 10
+	maxReports    = 1000    // of a call, by progress and log notifications
+	maxReportText = 4 << 10 // in bytes
 )
 
 // reporter returns a function that reports a chunk to the client: as progress if the call has a progress token,
@@ -190,44 +184,40 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 	if !r.out.Streams() {
 		return func(*tool.Chunk) error { return nil }
 	}
-	sent := 0
+	reports := 0
 	done := 0.0 // the progress that was last sent; MCP requires that it increases
 	return func(chunk *tool.Chunk) error {
-		text, _ := chunk.Block.(*message.Text)
-		if text == nil {
-			if text = new(message.Text); chunk.Progress == nil {
-				return nil
-			}
-		}
-		if sent == maxReports {
+		text, isText := chunk.Block.(*message.Text)
+		if !isText && chunk.Progress == nil || reports == maxReports {
 			return nil
 		}
-		line := cut(strings.TrimRight(text.Text, "\n"), maxReport)
-		// Do not send a log message, too, or the user would see the text twice.
-		if token := r.progress(); token != nil {
-			o := object{"progressToken": token, "message": line}
-			if p := chunk.Progress; p != nil {
-				if p.Done <= done {
-					return nil
-				}
-				if done = p.Done; p.Total > 0 {
-					o["total"] = p.Total
-				}
-				if o["message"] = p.Message; p.Message == "" {
-					delete(o, "message")
-				}
-			} else {
-				done++
-			}
-			o["progress"] = done
-			sent++
-			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationProgress), o))
+		line := ""
+		if isText {
+			line = cut(strings.TrimRight(text.Text, "\n"), maxReportText)
 		}
-		if chunk.ForUser && line != "" && r.logs(mcp.LoggingLevelInfo) {
-			sent++
-			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationMessage), object{
-				"level": mcp.LoggingLevelInfo, "logger": name, "data": line,
-			}))
+		token := r.progress()
+		switch p := chunk.Progress; {
+		case token != nil && p != nil:
+			if p.Done <= done {
+				return nil
+			}
+			done = p.Done
+			params := object{"progressToken": token, "progress": done}
+			if p.Message != "" {
+				params["message"] = p.Message
+			}
+			if p.Total > 0 {
+				params["total"] = p.Total
+			}
+			reports++
+			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationProgress), params))
+		case token != nil: // without a log message, or the user would see the text twice
+			done++
+			reports++
+			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationProgress), object{"progressToken": token, "progress": done, "message": line}))
+		case chunk.ForUser && line != "" && r.wantsLog(mcp.LoggingLevelInfo):
+			reports++
+			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationMessage), object{"level": mcp.LoggingLevelInfo, "logger": name, "data": line}))
 		}
 		return nil
 	}

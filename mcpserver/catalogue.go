@@ -16,7 +16,7 @@ import (
 // A catalogue has the configured items that a server serves, and its limits. Only static and reloaded change.
 type catalogue struct {
 	cfg       Config
-	auth      []Authenticator // in this order; none if clients need no credential
+	auth      []Authenticator // tried in this order until one succeeds; none if clients need no credential
 	limits    Limits
 	static    *staticLists
 	reloaded  atomic.Pointer[reloaded] // nil before the first Reload
@@ -36,18 +36,18 @@ func newCatalogue(cfg Config) (*catalogue, error) {
 	if cfg.MaxInstructions == 0 {
 		cfg.MaxInstructions = 16 << 10
 	}
-	s := &catalogue{cfg: cfg, limits: cfg.Limits.withDefaults(cfg.identities())}
+	cat := &catalogue{cfg: cfg, limits: cfg.Limits.withDefaults(cfg.identities())}
 	if len(cfg.Credentials) > 0 {
-		s.auth = append(s.auth, tokens(cfg.Credentials))
+		cat.auth = append(cat.auth, tokens(cfg.Credentials))
 	}
 	if cfg.Authenticator != nil {
-		s.auth = append(s.auth, cfg.Authenticator)
+		cat.auth = append(cat.auth, cfg.Authenticator)
 	}
 	var err error
-	if s.static, err = newStaticLists(cfg.Toolkit, cfg.MaxListBytes); err != nil {
+	if cat.static, err = newStaticLists(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("the list for clients without sessions: %w", err)
 	}
-	return s, errors.Join(s.checkItems(), s.checkPolicies(cfg.Policy))
+	return cat, errors.Join(cat.addItems(), cat.checkPolicies(cfg.Policy))
 }
 
 // reloaded has the arguments of the last [Server.Reload].
@@ -57,15 +57,15 @@ type reloaded struct {
 }
 
 // policy returns the policy for clients whose credential has none.
-func (s *catalogue) policy() *permission.Policy {
-	if r := s.reloaded.Load(); r != nil {
+func (cat *catalogue) policy() *permission.Policy {
+	if r := cat.reloaded.Load(); r != nil {
 		return r.policy
 	}
-	return s.cfg.Policy
+	return cat.cfg.Policy
 }
 
-// Reload replaces the policy for clients whose credential has none, also for sessions that exist, and sets the
-// revision in the _meta of groups/list. If there is an error nothing changes.
+// Reload replaces the policy for clients whose credential has none, including clients with open sessions, and sets the
+// revision in the _meta of groups/list. If Reload returns an error, nothing changes.
 func (s *Server) Reload(policy *permission.Policy, revision string) error {
 	if policy == nil {
 		policy = &permission.Policy{}
@@ -77,48 +77,47 @@ func (s *Server) Reload(policy *permission.Policy, revision string) error {
 	return nil
 }
 
-// checkItems checks the prompts and resources.
-func (s *catalogue) checkItems() error {
-	s.cfg.Prompts = slices.Clone(s.cfg.Prompts)
-	completes := func(a Argument) bool { return a.Complete != nil }
-	_, s.completes = s.cfg.upstream.(mcpupstream.Completer)
-	for i := range s.cfg.Prompts {
-		p := &s.cfg.Prompts[i]
+// addItems checks the configured prompts and resources, and sets the catalogue's fields for them.
+func (cat *catalogue) addItems() error {
+	cat.cfg.Prompts = slices.Clone(cat.cfg.Prompts)
+	canComplete := func(a Argument) bool { return a.Complete != nil }
+	_, cat.completes = cat.cfg.upstream.(mcpupstream.Completer)
+	for i := range cat.cfg.Prompts {
+		p := &cat.cfg.Prompts[i]
 		if err := p.check(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(s.cfg.Prompts[:i], func(o Prompt) bool { return o.Name == p.Name }) {
+		if slices.ContainsFunc(cat.cfg.Prompts[:i], func(o Prompt) bool { return o.Name == p.Name }) {
 			return fmt.Errorf("duplicate prompt %q; give each prompt a unique name", p.Name)
 		}
-		s.completes = s.completes || slices.ContainsFunc(p.Arguments, completes)
+		cat.completes = cat.completes || slices.ContainsFunc(p.Arguments, canComplete)
 	}
-	for _, o := range s.cfg.Resources {
+	for _, o := range cat.cfg.Resources {
 		r, err := newResource(o)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(s.resources, func(o *resource) bool { return o.URI == r.URI }) {
+		if slices.ContainsFunc(cat.resources, func(o *resource) bool { return o.URI == r.URI }) {
 			return fmt.Errorf("duplicate resource %q; give each resource a unique URI", r.URI)
 		}
-		s.resources = append(s.resources, r)
-		s.completes = s.completes || slices.ContainsFunc(r.Arguments, completes)
+		cat.resources = append(cat.resources, r)
+		cat.completes = cat.completes || slices.ContainsFunc(r.Arguments, canComplete)
 	}
 	return nil
 }
 
 // checkPolicies reports rules that cannot work with the registered tools. It does not contact sources.
-func (s *catalogue) checkPolicies(policy *permission.Policy) error {
-	own, listed := s.cfg.Toolkit.Registered()
-	// A rule may also be for a control tool of the list for clients without sessions.
-	short, _ := s.static.current.Load().short.Registered()
-	for _, t := range short {
-		name := t.Info().Name
-		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == name }) {
+func (cat *catalogue) checkPolicies(policy *permission.Policy) error {
+	own, listed := cat.cfg.Toolkit.Registered() // the program's tools, and those of sources
+	// Add the control tools of clients without sessions.
+	sessionless, _ := cat.static.current.Load().short.Registered()
+	for _, t := range sessionless {
+		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == t.Info().Name }) {
 			own = append(own, t)
 		}
 	}
 	errs := []error{policycheck.Check(policy, own, listed, skillTool)}
-	for _, c := range s.cfg.Credentials {
+	for _, c := range cat.cfg.Credentials {
 		if c.Policy == nil {
 			continue
 		}
@@ -129,48 +128,48 @@ func (s *catalogue) checkPolicies(policy *permission.Policy) error {
 	return errors.Join(errs...)
 }
 
-// visible returns what a client with this scope sees.
-func (s *catalogue) visible(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleItems {
+// visible returns which prompts and resources a client with this scope sees.
+func (cat *catalogue) visible(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleItems {
 	reachable := tk.Reachable(scope)
-	shown := func(n int, groups func(i int) []string) string {
+	visibility := func(n int, groups func(i int) []string) string {
 		all := make([]byte, n)
 		for i := range all {
-			if shows(reachable, groups(i)) {
+			if isVisible(reachable, groups(i)) {
 				all[i] = 1
 			}
 		}
 		return string(all)
 	}
 	seen := visibleItems{
-		shown(len(s.cfg.Prompts), func(i int) []string { return s.cfg.Prompts[i].Groups }),
-		shown(len(s.resources), func(i int) []string { return s.resources[i].Groups }),
+		visibility(len(cat.cfg.Prompts), func(i int) []string { return cat.cfg.Prompts[i].Groups }),
+		visibility(len(cat.resources), func(i int) []string { return cat.resources[i].Groups }),
 	}
-	if o := s.cfg.upstream; o != nil {
-		seen.Prompts += o.Version(mcpupstream.KindPrompt, reachable)
-		seen.Resources += o.Version(mcpupstream.KindResource, reachable)
+	if provider := cat.cfg.upstream; provider != nil {
+		seen.Prompts += provider.Version(mcpupstream.KindPrompt, reachable)
+		seen.Resources += provider.Version(mcpupstream.KindResource, reachable)
 	}
 	return seen
 }
 
 // hasPrompts reports whether any client can have prompts.
-func (s *catalogue) hasPrompts() bool {
-	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil
+func (cat *catalogue) hasPrompts() bool {
+	return len(cat.cfg.Prompts) > 0 || cat.cfg.upstream != nil
 }
 
 // hasResources reports whether any client can have resources.
-func (s *catalogue) hasResources() bool { return s.ownResources() || s.cfg.upstream != nil }
+func (cat *catalogue) hasResources() bool { return cat.hasOwnResources() || cat.cfg.upstream != nil }
 
-// ownResources reports whether there are resources other than those of upstream servers.
-func (s *catalogue) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
+// hasOwnResources reports whether there are configured resources or skills, which are resources too.
+func (cat *catalogue) hasOwnResources() bool { return len(cat.resources) > 0 || cat.hasSkills() }
 
 // hasSubscriptions reports whether clients can subscribe to a resource.
-func (s *catalogue) hasSubscriptions() bool {
-	_, watches := s.cfg.upstream.(mcpupstream.Watcher)
-	return watches || s.ownResources()
+func (cat *catalogue) hasSubscriptions() bool {
+	_, watches := cat.cfg.upstream.(mcpupstream.Watcher)
+	return watches || cat.hasOwnResources()
 }
 
 // hasSkills reports whether any group has skills.
-func (s *catalogue) hasSkills() bool {
-	cfg := s.cfg.Toolkit.Config()
+func (cat *catalogue) hasSkills() bool {
+	cfg := cat.cfg.Toolkit.Config()
 	return len(cfg.Basic.Skills) > 0 || slices.ContainsFunc(cfg.Groups, func(g toolkit.Group) bool { return len(g.Skills) > 0 })
 }

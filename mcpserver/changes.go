@@ -33,18 +33,14 @@ var listChanges = []struct {
 	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
 }
 
-// visibleItems are the prompts and resources that a client sees: the configured ones, one byte each, and the
-// version of those of upstream servers.
+// visibleItems says which prompts and resources a client sees: a byte 1 or 0 for each configured item, and then the
+// version of the upstream servers' items.
 type visibleItems struct{ Prompts, Resources string }
 
-// maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all clients of
-// a credential; with several credentials each has a quarter of it. It exists because a gateway's upstream
-// server gets the subscriptions of all clients. maxWatchedURI is the largest URI, in bytes.
 const (
-	maxSubscriptions = 1000
-	maxWatched       = 10_000
-	maxWatchedURI    = 8 << 10
+	maxSubscriptions = 1000    // of a client
+	maxWatched       = 10_000  // subscriptions of all clients of a credential, which a gateway passes on to one upstream server; see newBudgets
+	maxWatchedURI    = 8 << 10 // bytes of the URI of a subscription
 )
 
-// errWatched is the error of a subscription beyond the limit.
-var errWatched = rpc.Errorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")
+var errTooManySubscriptions = rpc.Errorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")

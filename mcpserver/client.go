@@ -14,28 +14,28 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A client owns limits and the state of tools. It is a connection over stdio, a session over HTTP, or all clients
-// without sessions over HTTP that have the same credential.
+// A client is a connection over stdio, a session over HTTP, or all clients without sessions over HTTP that have the same
+// credential. It has limits and the state of tools.
 type client struct {
 	cat     *catalogue
-	name    string // for audit records; empty if several clients share it
+	name    string // for audit records; empty for clients without sessions
 	account *account
-	owner   *owner // the account's
+	budgets *budgets // the account's
 	tools   toolstate.State
 
 	ctx        context.Context // cancelled when the client has left
 	cancel     context.CancelFunc
-	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if the server cannot know that
+	inputEnded <-chan struct{} // closed when the input of a connection over stdio has ended; nil over HTTP
 
 	traffic
-	parked park.Owner // of clients without sessions
+	parked park.Owner // the parked calls of clients without sessions
 
 	mu    sync.Mutex
 	state state
 }
 
-// A state is the part of a client that another replica needs to take it over. It has only values: connections,
-// goroutines and requests in flight are in other types. Without sessions only Scope is set, for its ceiling.
+// A state is the part of a client that another replica needs to take over its session. A state has only values:
+// connections, goroutines and requests in flight are in other types. Without sessions only Scope is set, for its ceiling.
 type state struct {
 	Scope   *toolkit.Scope  // the open groups; never replaced
 	Watched map[string]bool // the URIs of subscriptions; true if the client must be notified of an update
@@ -43,43 +43,41 @@ type state struct {
 	Version      string            // of the protocol, as negotiated; empty before initialize
 	Capabilities capabilities      // the client's
 	Level        mcp.LoggingLevel  // the least severe level of log messages that are sent; if empty, none are sent
-	Rules        []permission.Rule // that the user has accepted for the session
+	Rules        []permission.Rule // the suggested rules that the user has accepted for the session
 	Tools        string            // digest of the list of tools that the client has; empty before it has requested one
 	Visible      visibleItems      // as of the last notification
 }
 
-// An owner is all clients of a credential, or all clients without one. They share limits, so that one
-// credential cannot use up what all clients share.
-type owner struct {
+// budgets limit what all clients of a credential may use together, or all clients without a credential, so that the clients
+// of one credential leave something to others.
+type budgets struct {
 	sessions wire.Budget // over HTTP
 	calls    wire.Budget // requests in flight
 	watched  wire.Budget // subscriptions
-	kept     wire.Budget // bytes of events that are kept for clients that reconnect
+	events   wire.Budget // bytes of events that are kept for clients that reconnect
 }
 
-// All clients of a credential together may have sharedCalls times Limits.Calls requests in flight.
-const sharedCalls = 16
+const (
+	sharedCalls   = 16       // all clients of a credential may have this times Limits.Calls requests in flight
+	maxKeptEvents = 64 << 20 // bytes, for all sessions of a credential; events of ended sessions count until they are dropped
+)
 
-// maxKept is how many bytes of events are kept for all sessions of a credential; with several credentials each has
-// a quarter of it. Sessions that have ended count until their events are dropped.
-const maxKept = 64 << 20
-
-// newOwner returns an owner. Its limits depend on the number of identities.
-func newOwner(l *Limits, identities int) *owner {
-	o := &owner{}
-	parts := int64(1)
+// newBudgets returns the budgets of one of several identities; each may use at most a quarter of maxWatched and
+// maxKeptEvents. A single identity may use everything.
+func newBudgets(l *Limits, identities int) *budgets {
+	b, parts := &budgets{}, int64(1)
 	if identities > 1 {
 		parts = 4
 	}
-	o.sessions.Max.Store(int64(l.Share))
-	o.calls.Max.Store(int64(sharedCalls * l.Calls))
-	o.watched.Max.Store(maxWatched / parts)
-	o.kept.Max.Store(maxKept / parts)
-	return o
+	b.sessions.Max.Store(int64(l.Share))
+	b.calls.Max.Store(int64(sharedCalls * l.Calls))
+	b.watched.Max.Store(maxWatched / parts)
+	b.events.Max.Store(maxKeptEvents / parts)
+	return b
 }
 
-// values returns a copy of the state. It shares Watched, which must not be used.
-func (c *client) values() state {
+// snapshot returns a copy of the state for reading, except Watched, which is not copied.
+func (c *client) snapshot() state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
@@ -96,7 +94,7 @@ func (c *client) policy() *permission.Policy {
 	if len(c.state.Rules) == 0 {
 		return p
 	}
-	// The user's rules come after the owner's, so that a deny rule of the owner still wins.
+	// The user's rules come after the rules of the server's owner, so that a deny rule of the owner still wins.
 	extended := *p
 	extended.Rules = slices.Concat(p.Rules, c.state.Rules)
 	return &extended

@@ -56,13 +56,12 @@ type Config struct {
 	Credentials   []Credential
 	Authenticator Authenticator
 
-	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback addresses. Origins,
-	// such as "https://app.example.com", are those from which a browser may send requests, in addition to origins
-	// on these hosts.
+	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback addresses. A browser may
+	// send requests from Origins, such as "https://app.example.com", in addition to origins on these hosts.
 	Hosts, Origins []string
 
 	Limits Limits
-	Rates  []Rate // a call must be within all that apply
+	Rates  []Rate // a call must be within each Rate that applies to its tool
 
 	// Replicas, unless nil, makes this server one of several that serve as one over HTTP.
 	Replicas *Replicas
@@ -83,7 +82,7 @@ type Credential struct {
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
 	Hash  string // in place of Token: what [HashToken] returned for it
 
-	// Ceiling limits what its sessions may see; the zero Ceiling is no limit.
+	// Ceiling limits what the clients of the credential may see; the zero Ceiling is no limit.
 	Ceiling toolkit.Ceiling
 
 	// Policy, unless nil, replaces Config.Policy.
@@ -103,10 +102,10 @@ type Limits struct {
 	Task     time.Duration // how long a task may take, and its result is kept; 1 h by default
 }
 
-// identities returns the number of identities; more than 1 if it is not known.
+// identities returns the number of identities.
 func (c *Config) identities() int {
 	if c.Authenticator != nil {
-		return 2
+		return 2 // the number is not known; callers only distinguish one identity from several
 	}
 	return len(c.Credentials)
 }

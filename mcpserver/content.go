@@ -22,11 +22,11 @@ func failure(text string) object {
 	return object{"content": []object{{"type": "text", "text": text}}, "isError": true}
 }
 
-// result converts a result to MCP's form. Before revision 2026-07-28 structured content must be an object;
+// result converts the result of a call to MCP's form. Before revision 2026-07-28 structured content must be an object;
 // other structured content is left out, because the text contains it.
 func (r *request) result(res *message.ToolResult) object {
 	content := make([]any, 0, len(res.Blocks))
-	original := mcpcontent.Of(res) // blocks as an upstream server sent them
+	original := mcpcontent.Of(res) // each block as an upstream server sent it, or nil
 	for i, b := range res.Blocks {
 		if original[i] != nil {
 			content = append(content, original[i])
@@ -57,10 +57,7 @@ func contentOf(b message.Block) object {
 	case *message.Text:
 		return object{"type": "text", "text": b.Text}
 	case *message.Data:
-		name := b.Name
-		if name == "" {
-			name = "data"
-		}
+		name := cmp.Or(b.Name, "data")
 		if b.URL != "" {
 			o := object{"type": "resource_link", "uri": b.URL, "name": name}
 			if b.MediaType != "" {
@@ -72,10 +69,11 @@ func contentOf(b message.Block) object {
 		if kind == "image" || kind == "audio" {
 			return object{"type": kind, "data": base64.StdEncoding.EncodeToString(b.Bytes), "mimeType": b.MediaType}
 		}
-		if !strings.Contains(name, ":") {
-			name = "result:///" + name
+		uri := name
+		if !strings.Contains(uri, ":") { // an embedded resource must have a URI
+			uri = "result:///" + uri
 		}
-		return object{"type": "resource", "resource": contentsOf(name, b.MediaType, b.Bytes)}
+		return object{"type": "resource", "resource": contentsOf(uri, b.MediaType, b.Bytes)}
 	}
 	return nil
 }
@@ -88,7 +86,7 @@ func titled(o object, title string) object {
 	return o
 }
 
-// labelled adds the groups to the _meta, in the form of MCP's proposal for primitive grouping.
+// labelled adds the groups to the object's _meta, in the form of MCP's proposal for primitive grouping.
 func labelled(o object, groups []string) object {
 	if len(groups) > 0 {
 		meta, _ := o["_meta"].(object)
@@ -109,26 +107,27 @@ func withMembers[V any](o object, members map[string]V) object {
 	return o
 }
 
-// cut returns s, or its first characters with a mark at the end, in at most n bytes.
+// cut returns s or, if s is longer than n bytes, its first characters and a mark, in at most n bytes.
 func cut(s string, n int) string {
-	const more = " …"
+	const mark = " …"
 	if len(s) <= n {
 		return s
 	}
-	n = max(0, n-len(more))
+	n = max(0, n-len(mark))
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n] + more
+	return s[:n] + mark
 }
 
 // textual matches the media types of text, including those that do not begin with "text/".
 var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
 
-// contentsOf returns the content of a resource, as text if it is text, otherwise in base64.
-func contentsOf(uri, kind string, data []byte) object {
-	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
-		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
+// contentsOf returns the content of a resource: as text if its media type, which may be empty, and its bytes are those of
+// text, otherwise in base64.
+func contentsOf(uri, mediaType string, data []byte) object {
+	if (mediaType == "" || textual().MatchString(mediaType)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
+		return object{"uri": uri, "mimeType": cmp.Or(mediaType, "text/plain"), "text": string(data)}
 	}
-	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
+	return object{"uri": uri, "mimeType": cmp.Or(mediaType, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }

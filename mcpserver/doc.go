@@ -35,9 +35,10 @@
 //
 // With [Config.TaskAfter] a call that takes longer becomes a task, if its client declares MCP's tasks extension
 // (SEP-2663, from revision 2026-07-28 on): the client gets an id, and polls for the result with tasks/get. It answers
-// questions of the call with tasks/update, and cancels it with tasks/cancel. Until then the call asks its questions as
-// without tasks. A task exists only for its credential, or over stdio for its connection, and is kept for [Limits].Task.
-// [Server.Drain] waits for tasks; one that Close ends is lost. The server sends no notifications about tasks.
+// questions of the task with tasks/update, and cancels the task with tasks/cancel. Before a call becomes a task, it asks
+// its questions as without tasks. A task exists only for its credential, or over stdio for its connection, and is kept for
+// [Limits].Task. [Server.Drain] waits for tasks; [Server.Close] ends running tasks, which are lost. The server sends no
+// notifications about tasks.
 //
 // # Lost connections
 //
@@ -55,23 +56,24 @@
 // With [Config.Replicas] any number of servers serve as one over HTTP, behind a load balancer that sends a request
 // to any of them. They share data in a [Shared], such as that of package mcpserver/postgres.
 //
-// Each session is held by one replica, and so is each call without a session that waits for its client's answer.
-// The other replicas forward requests for it to the holder, which they find in the Shared or in the sealed
-// requestState: a client cannot choose it. A replica that is stopped by [Server.Drain] hands its sessions over,
-// with their open groups, subscriptions, kept events and state of tools. If a replica dies, others take over its
-// sessions in the state after their last request. The calls in flight on that replica fail, kept events are lost,
-// and the sessions are notified as if all lists had changed.
+// One replica holds a session, or a call without a session that waits for its client's answer. The other replicas forward
+// requests for the session or the call to the holder. They find the holder in the Shared, or in the sealed requestState,
+// so that a client cannot choose it. A replica that is stopped by [Server.Drain] hands its sessions over, with their open
+// groups, subscriptions, kept events and state of tools. If a replica dies, other replicas take over its sessions in the
+// state after their last request. The calls in flight on that replica fail, kept events are lost, and the sessions are
+// notified as if all lists had changed.
 //
 // Requests in flight and sessions of each credential and of each [Identity] are limited over all replicas, and so is how
-// often tools run; see [Rate]. For requests and sessions each replica reserves a part of the limit. It takes more of what no
-// replica has reserved when it needs it, and gives it back within two seconds. Two things can exceed a limit:
+// often tools run; see [Rate]. For requests and sessions each replica reserves a part of the limit. A replica that needs
+// more takes it from the part that no replica has reserved, and gives it back within two seconds when it no longer needs
+// it. Two things can exceed a limit:
 //
 //   - A session that a replica takes over counts, but is not refused.
-//   - Requests in flight on a replica that cannot reach the Shared do not count after the others have removed it.
+//   - A replica that cannot reach the Shared may have requests in flight after the others have taken over its part.
 //
 // The other limits are for each replica. A replica that cannot reach the Shared for several seconds refuses requests of
-// sessions, because other replicas may have taken these over, and requests of identities that had none in flight.
-// [Server.ResourceUpdated] notifies the clients of one replica: call it on all of them.
+// sessions, because other replicas may have taken the sessions over, and requests of identities that had no request in
+// flight on it. [Server.ResourceUpdated] notifies the clients of one replica: call it on all replicas.
 //
 // # Prompts, resources and skills
 //
@@ -91,11 +93,11 @@
 //
 // Over HTTP a request must name a known Host and, if it comes from a browser, a known Origin. Without
 // [Config.Credentials] and [Config.Authenticator] only connections to a loopback address are accepted, which
-// excludes other machines, but not other users of this machine. With them, a session belongs to the [Identity]
-// that opened it and does not exist for others. HTTP+SSE, the transport of 2024, is guarded in the same way. The
-// ceiling of an identity is a security boundary; the groups below it are not. When an identity expires, its
-// streams and calls end; its session continues with a new token of the same identity, and so does a task whose
-// client has polled with one. The clients of one identity are not separated from each other.
+// excludes other machines, but not other users of this machine. With Credentials or an Authenticator, a session belongs
+// to the [Identity] that opened it and does not exist for other identities. HTTP+SSE, the transport of 2024, is guarded in
+// the same way. The ceiling of an identity is a security boundary; the groups below it are not. When an identity expires,
+// its streams and calls end; its session continues with a new token of the same identity, and so does a task whose client
+// has polled with a new token. The clients of one identity are not separated from each other.
 //
 // Requests, sessions, calls and the data that is kept for clients are limited, for each credential and in
 // total; see [Limits]. Over HTTP a client that does not read is disconnected after [Limits].Write, and its
@@ -116,12 +118,12 @@ package mcpserver
 //
 //   - internal/rpc: messages of JSON-RPC. internal/wire: a Responder for each transport (Lines for stdio, Events
 //     for HTTP without sessions and for HTTP+SSE, Stream for HTTP with sessions). internal/park: calls that wait
-//     until their client repeats its request, and the tickets that it repeats. internal/replica: keys, the list of
+//     until their client repeats its request, with the ticket that it was sent. internal/replica: keys, the list of
 //     replicas, and forwarding, for Replicas.
 //   - Config and catalogue: what is served.
 //   - Identity and account: who sends a request over HTTP.
-//   - client: the owner of limits and of the state of tools, with its state as plain values. session: a client that
-//     the server can also send requests to. registry: all clients.
+//   - client: limits, the state of tools, and the client's own state as plain values. session: a client that the server
+//     can also send requests to. registry: all clients.
 //   - request: a request in flight and the methods that all revisions have. What depends on the revision is
 //     behind the interface revision, which *session and *sessionless implement.
 //   - Server, and a file for each transport, which decides the revision of a message.

@@ -20,20 +20,20 @@ import (
 
 // This file forwards requests to the replica that holds their session or call.
 
-// forwards counts requests that are being forwarded, and can end them.
+// forwards are requests that are being forwarded.
 type forwards struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	count atomic.Int64
 }
 
-// isForwarded reports whether the request is from another replica. admit has checked the header.
+// isForwarded reports whether the request is from another replica. admit checks the header's value.
 func isForwarded(r *http.Request) bool { return r.Header[replica.Header] != nil }
 
 // errLost is the error of a request that was forwarded to a replica that has died.
 var errLost = rpc.Errorf(mcp.INTERNAL_ERROR, "the replica that handled the request has ended; the request may have had effects, so repeat it only if it may run twice")
 
-// findTimeout is how long a request waits until a replica that does not answer is removed as dead.
+// findTimeout is longer than the time after which a replica without heartbeats is removed as dead.
 const findTimeout = 6 * time.Second
 
 // attempts yields once for each attempt to find the replica that must handle a request, until findTimeout.
@@ -48,11 +48,11 @@ func attempts(ctx context.Context) iter.Seq[int] {
 
 // forward forwards a request to the replica with the id and the URL. It returns false if that replica has certainly not
 // handled the request, and another attempt may succeed. If the replica dies while it may be handling the request, forward
-// answers with errLost.
+// answers with errLost. m is nil for requests without a message.
 func (p *replicas) forward(w http.ResponseWriter, r *http.Request, id, url string, m *rpc.Message) bool {
-	lost, group := "", &p.calls
+	lostEvent, group := "", &p.calls
 	if m != nil && m.IsRequest() {
-		lost = wire.Event(rpc.Answer(m.ID, nil, errLost))
+		lostEvent = wire.Event(rpc.Answer(m.ID, nil, errLost))
 	}
 	if r.Method == http.MethodGet {
 		group = &p.streams
@@ -63,46 +63,48 @@ func (p *replicas) forward(w http.ResponseWriter, r *http.Request, id, url strin
 	defer cancel()
 	defer context.AfterFunc(group.ctx, cancel)()
 	defer context.AfterFunc(p.members.Alive(id), cancel)() // a process that hangs keeps its connections open
-	err := p.forwarder.Forward(ctx, w, r, id, url, lost)
-	failure := errLost
+	err := p.forwarder.Forward(ctx, w, r, id, url, lostEvent)
+	rpcErr := errLost
 	switch {
 	case err == nil:
 		return true
 	case group.ctx.Err() != nil && errors.Is(err, replica.ErrNotSent): // this replica is closing
-		failure = errStopping
+		rpcErr = errStopping
 	case errors.Is(err, replica.ErrRefused):
 		_ = p.members.Beat(r.Context(), id) // removes the replica as dead, so the next attempt takes over the session
 		return false
 	case errors.Is(err, replica.ErrNotHere) || errors.Is(err, replica.ErrNotSent):
 		return false
 	}
-	if lost != "" {
-		p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, failure), http.StatusOK)
+	if lostEvent != "" {
+		p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpcErr), http.StatusOK)
 	} else {
-		http.Error(w, failure.Message, http.StatusBadGateway)
+		http.Error(w, rpcErr.Message, http.StatusBadGateway)
 	}
 	return true
 }
 
-// parkedAt returns the id and the URL of the other replica that has the task, or has parked the call, which a request
-// without a session continues. The id is "" if this replica must handle the request.
-func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, url string, err error) {
-	var q struct {
+// holderOf returns the id and the URL of the other replica that holds the task, or the parked call, of a request without a
+// session. The id is "" if this replica must handle the request, because it is the holder or must report an error.
+func (p *replicas) holderOf(r *http.Request, m *rpc.Message) (id, url string, err error) {
+	var params struct {
 		State string `json:"requestState"`
 	}
 	task := taskID(m)
-	if q.State = task; task == "" {
-		if !bytes.Contains(m.Params, []byte("requestState")) || m.Decode(&q) != nil || q.State == "" {
-			return "", "", nil // the method's handler reports the error
-		}
+	ticket := task // the id of a task is a ticket, too
+	if task == "" && bytes.Contains(m.Params, []byte("requestState")) && m.Decode(&params) == nil {
+		ticket = params.State
 	}
-	t, err := p.srv.lot.Verify(r.Context(), q.State)
+	if ticket == "" {
+		return "", "", nil
+	}
+	t, err := p.srv.lot.Verify(r.Context(), ticket)
 	if err != nil || t.Parked == "" || t.Parked == p.members.ID {
 		return "", "", nil
 	}
 	url, err = p.members.URL(r.Context(), t.Parked)
 	switch {
-	case err == nil && url == "" && task != "": // the dead replica may have handed the task over to the store
+	case err == nil && url == "" && task != "": // the dead holder may have handed the task over to the store
 		return "", "", nil
 	case err == nil && url == "":
 		err = park.ErrLost
@@ -110,14 +112,14 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, url string, er
 	return t.Parked, url, err
 }
 
-// continueElsewhere forwards a request that continues a call on another replica. It returns false if this replica must
-// handle the request.
-func (p *replicas) continueElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
-	err := errors.New("the replica that has the call cannot be reached; try again")
+// forwardToHolder forwards a request without a session to the replica that holds its task or parked call. It returns false
+// if this replica must handle the request.
+func (p *replicas) forwardToHolder(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
+	failed := errors.New("the replica that has the call cannot be reached; try again")
 	for range attempts(r.Context()) {
-		id, url, failed := p.parkedAt(r, m)
-		if failed != nil {
-			err = failed
+		id, url, err := p.holderOf(r, m)
+		if err != nil {
+			failed = err
 			break
 		}
 		switch {
@@ -130,13 +132,13 @@ func (p *replicas) continueElsewhere(w http.ResponseWriter, r *http.Request, m *
 			return true
 		}
 	}
-	p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)), http.StatusBadRequest)
+	p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", failed)), http.StatusBadRequest)
 	return true
 }
 
-// openElsewhere forwards a request for a new session if this replica is draining. It returns false if this replica must
+// forwardInitialize forwards a request for a new session if this replica is draining. It returns false if this replica must
 // handle the request.
-func (p *replicas) openElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
+func (p *replicas) forwardInitialize(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
 	if !p.members.Draining() || isForwarded(r) {
 		return false
 	}
@@ -144,7 +146,7 @@ func (p *replicas) openElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.
 	return id != "" && p.forward(w, r, id, url, m)
 }
 
-// keepBody restores the body of a request that was read, so that the request can be forwarded.
+// keepBody stores the body of a request that was read, so that the request can be forwarded.
 func keepBody(r *http.Request, body []byte) {
 	r.ContentLength = int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }

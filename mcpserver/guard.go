@@ -12,12 +12,11 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
-// admit checks the host, the origin and the identity of a request, and returns the request with its identity. If ok is
-// false, admit has answered the request. The caller must call leave.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, with *http.Request, ok bool) {
-	open := len(s.cat.auth) == 0
+// admit checks the host, the origin and the identity of a request, and returns the request with its identity in the context.
+// If ok is false, admit has answered the request. The caller must call [registry.leave] with the account.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, identified *http.Request, ok bool) {
 	who, r, refusal := s.authenticate(r)
-	forwarded := s.replicas != nil && isForwarded(r) // the replica that forwarded it has checked the host and the origin
+	forwarded := s.replicas != nil && isForwarded(r) // another replica has checked the host and the origin
 	if forwarded && refusal == nil {                 // a client without a valid credential must not cause reads of the store
 		if err := s.replicas.forwarder.Check(r); err != nil {
 			status := http.StatusForbidden
@@ -38,7 +37,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, wi
 			return who, nil, false
 		}
 	}
-	if open && !forwarded && !arrivedOnLoopback(r) {
+	if len(s.cat.auth) == 0 && !forwarded && !arrivedOnLoopback(r) {
 		http.Error(w, "without Config.Credentials the server accepts only connections to a loopback address", http.StatusForbidden)
 		return who, nil, false
 	}
@@ -66,8 +65,7 @@ func (s *Server) knownOrigin(origin string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && s.knownHost(u.Host)
 }
 
-// arrivedOnLoopback reports whether the request came over a loopback address or a Unix socket. It is
-// false if the address is unknown.
+// arrivedOnLoopback reports whether the request came over a loopback address or a Unix socket, as far as is known.
 func arrivedOnLoopback(r *http.Request) bool {
 	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.TCPAddr:
@@ -78,7 +76,7 @@ func arrivedOnLoopback(r *http.Request) bool {
 	return false
 }
 
-// isJSON reports whether the media type is JSON, which a form of a web page cannot send.
+// isJSON reports whether the media type is JSON. A form of a web page, which may be an attacker's, cannot send JSON.
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"

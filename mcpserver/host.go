@@ -42,10 +42,10 @@ func capabilitiesOf(declared json.RawMessage) (c capabilities) {
 // A clientHost is the [host.Host] of calls: it sends requests to the client. A session has one clientHost,
 // because it has one user; without sessions each call has its own.
 type clientHost struct {
-	can func() capabilities
+	declared func() capabilities
 
-	// ask sends a request to the client and waits for its answer. The key identifies the
-	// question within a call; it may be empty.
+	// ask sends a request to the client and waits for its answer. The key, which may be empty, identifies the question
+	// within a call.
 	ask func(ctx context.Context, key, method string, params any) (json.RawMessage, error)
 
 	mu      sync.Mutex
@@ -61,14 +61,14 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		return host.Answer{}, err
 	}
 	q = q.Clean()
-	can, params := h.can(), object{"message": q.Message}
-	supported := can.Form
+	declared, params := h.declared(), object{"message": q.Message}
+	supported := declared.Form
 	if q.Server != "" { // otherwise the client would attribute the question to this server
 		params["message"] = fmt.Sprintf("[%s] %s", q.Server, q.Message)
 	}
 	if q.URL != "" {
 		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ID
-		supported = can.URL
+		supported = declared.URL
 	} else {
 		params["mode"], params["requestedSchema"] = "form", q.Schema
 	}
@@ -89,19 +89,17 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	if err := strictjson.Unmarshal(raw, &got); err != nil {
 		return host.Answer{}, fmt.Errorf("the client's answer to an elicitation: %w", err)
 	}
-	got.Content = exactNumbers(raw, got.Content)
 	switch got.Action {
 	case host.ActionAccept:
-		// Accept checks the content against the form.
-		return q.Accept(got.Content)
+		return q.Accept(exactNumbers(raw, got.Content)) // checks the content against the form
 	case host.ActionDecline:
 		return host.Answer{Action: host.ActionDecline}, nil
 	}
-	return host.Answer{Action: host.ActionCancel}, nil
+	return host.Answer{Action: host.ActionCancel}, nil // also for an unknown action
 }
 
-// exactNumbers replaces numbers that a float64 cannot represent by [json.Number], so that an account number of
-// seventeen digits does not change.
+// exactNumbers returns the content of the answer raw, in which numbers that a float64 may not represent are replaced by
+// [json.Number], so that an account number of seventeen digits does not change.
 func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	var literal struct {
 		Content map[string]any `json:"content"`
@@ -121,31 +119,31 @@ func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	return content
 }
 
-// defaultTokens is the largest number of tokens of a sample if the request does not set a limit.
+// defaultTokens is the largest number of tokens of a sample if the request does not set a limit; MCP requires a limit.
 const defaultTokens = 1024
 
 // Sample requests a sample from the client's model. The client must have declared the capability sampling.
-func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
-	if !h.can().Sampling {
-		return host.Sample{}, h.missingCapability("sampling")
+func (h *clientHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
+	if !h.declared().Sampling {
+		return host.Sample{}, h.recordMissing("sampling")
 	}
 	var messages []object
-	for _, m := range r.Messages {
+	for _, m := range req.Messages {
 		messages = append(messages, messagesOf(m)...)
 	}
-	params := object{"messages": messages, "maxTokens": cmp.Or(r.MaxTokens, defaultTokens)}
-	if r.System != "" {
-		params["systemPrompt"] = r.System
+	params := object{"messages": messages, "maxTokens": cmp.Or(req.MaxTokens, defaultTokens)}
+	if req.System != "" {
+		params["systemPrompt"] = req.System
 	}
-	if r.Temperature != nil {
-		params["temperature"] = *r.Temperature
+	if req.Temperature != nil {
+		params["temperature"] = *req.Temperature
 	}
-	if len(r.Stop) > 0 {
-		params["stopSequences"] = r.Stop
+	if len(req.Stop) > 0 {
+		params["stopSequences"] = req.Stop
 	}
-	if len(r.Hints) > 0 {
-		hints := make([]object, len(r.Hints))
-		for i, name := range r.Hints {
+	if len(req.Hints) > 0 {
+		hints := make([]object, len(req.Hints))
+		for i, name := range req.Hints {
 			hints[i] = object{"name": name}
 		}
 		params["modelPreferences"] = object{"hints": hints}
@@ -157,7 +155,7 @@ func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sam
 	return sampleOf(raw)
 }
 
-// sampleOf decodes a client's answer. The texts of several pieces of content are joined.
+// sampleOf decodes a client's answer. It joins the texts of several pieces of content, and ignores other content.
 func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	var got struct {
 		Content json.RawMessage `json:"content"`
@@ -203,8 +201,8 @@ func messagesOf(m *message.Message) (out []object) {
 
 // roots requests the client's roots.
 func (h *clientHost) roots(ctx context.Context) ([]string, error) {
-	if !h.can().Roots {
-		return nil, h.missingCapability("roots")
+	if !h.declared().Roots {
+		return nil, h.recordMissing("roots")
 	}
 	raw, err := h.ask(ctx, "", string(mcp.MethodListRoots), object{})
 	if err != nil {
@@ -225,9 +223,8 @@ func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 	return uris, nil
 }
 
-// missingCapability records that the client has not declared a capability, and returns the error; see
-// [request.capabilityError].
-func (h *clientHost) missingCapability(capability string) error {
+// recordMissing records a capability that the client has not declared, for [request.capabilityError], and returns the error.
+func (h *clientHost) recordMissing(capability string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.missing == nil {

@@ -45,7 +45,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "POST, GET, DELETE")
 		http.Error(w, "use POST; GET and DELETE are for protocol revisions before 2026-07-28", http.StatusMethodNotAllowed)
 	case r.Method == http.MethodDelete:
-		if c := s.find(w, r, who, nil); c != nil {
+		if c := s.findSession(w, r, who, nil); c != nil {
 			s.reg.remove(c)
 			if s.replicas != nil {
 				s.replicas.forget(r.Context(), c)
@@ -65,7 +65,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who *account) {
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	// Sending slowly is not limited here: it occupies only a connection.
+	// The time to send a message is not limited here: a slow client occupies only its connection.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.cat.limits.Request)))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -92,10 +92,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who *account) {
 	case header != "" && !mcp.IsValidProtocolVersion(header):
 		refuse(w, http.StatusBadRequest, m, rpc.Errorf(mcp.INVALID_REQUEST, "protocol version %q is not supported; use one of %s", header, strings.Join(mcp.ValidProtocolVersions, ", ")))
 	case m.Method == string(mcp.MethodInitialize):
-		s.open(w, r, who, m)
+		s.openSession(w, r, who, m)
 	default:
-		if c := s.find(w, r, who, m); c != nil {
-			s.serve(w, r, c, m)
+		if c := s.findSession(w, r, who, m); c != nil {
+			s.serveSession(w, r, c, m)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *ac
 		return
 	}
 	err := m.Meta.Check()
-	switch {
+	switch { // these errors say more
 	case version == "":
 		err = rpc.Errorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyProtocolVersion)
 	case header != version:
@@ -135,7 +135,7 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *ac
 		refuse(w, http.StatusBadRequest, m, err)
 		return
 	}
-	if s.replicas != nil && s.replicas.continueElsewhere(w, r, m) {
+	if s.replicas != nil && s.replicas.forwardToHolder(w, r, m) {
 		return
 	}
 	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.reg.sharedClient(who), m)
@@ -143,16 +143,17 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *ac
 
 type headerKey struct{}
 
-// checkHeaders checks that the Mcp-Param headers of a call match its arguments, because a proxy may have routed
-// the call by them. It does so if the listed schema of the tool requires such headers (SEP-2243).
+// checkHeaders checks that the Mcp-Param headers of a call match its arguments, because a proxy may have routed the call by
+// these headers (SEP-2243). Only clients without sessions send them, if the tool's schema in their list requires them: a
+// tool that was called through another tool, such as call_tool, is not in the list.
 func (r *request) checkHeaders(ctx context.Context, info tool.Info, called string) *rpc.Error {
-	header, ok := ctx.Value(headerKey{}).(http.Header)
-	if !ok || info.Name != called || !bytes.Contains(info.Input, []byte("x-mcp-header")) {
+	header, sessionless := ctx.Value(headerKey{}).(http.Header)
+	if !sessionless || info.Name != called || !bytes.Contains(info.Input, []byte("x-mcp-header")) {
 		return nil
 	}
 	listed := &mcp.Tool{Name: info.Name, RawInputSchema: info.Input}
 	if mcp.ValidateParamHeaderAnnotations(listed) != nil {
-		return nil // clients do not use such a tool, or send no headers
+		return nil // the annotations are invalid: clients do not use the tool, or send no headers
 	}
 	lookup := func(name string) (string, bool) {
 		values := header.Values(name)
@@ -164,9 +165,9 @@ func (r *request) checkHeaders(ctx context.Context, info tool.Info, called strin
 	return nil
 }
 
-// open opens a session.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) {
-	if s.replicas != nil && s.replicas.openElsewhere(w, r, m) {
+// openSession opens a session.
+func (s *Server) openSession(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) {
+	if s.replicas != nil && s.replicas.forwardInitialize(w, r, m) {
 		return
 	}
 	c := s.reg.newSession(who)
@@ -175,26 +176,26 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, who *account, m *r
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
-	s.serve(w, r, c, m)
-	if c.values().Version == "" { // initialize was rejected
+	s.serveSession(w, r, c, m)
+	if c.snapshot().Version == "" { // initialize was rejected
 		s.reg.remove(c)
 	}
 }
 
-// find returns the session that the request names. If there is none it answers the request and returns nil. A
-// session of another credential is treated as missing.
-func (s *Server) find(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) *session {
+// findSession is findSessionByID for the id in the request's header.
+func (s *Server) findSession(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) *session {
 	id := r.Header.Get(mcp.HeaderSessionID)
 	if id == "" {
 		http.Error(w, "header "+mcp.HeaderSessionID+" is missing; initialize first", http.StatusBadRequest)
 		return nil
 	}
-	return s.held(w, r, who, id, m, "no such session; initialize again", false)
+	return s.findSessionByID(w, r, who, id, m, "no such session; initialize again", false)
 }
 
-// held returns the session with the id if this replica holds it. Otherwise it forwards the request to the replica that
-// holds the session, or answers with missing, and returns nil. sse says whether the session's transport must be HTTP+SSE.
-func (s *Server) held(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string, sse bool) *session {
+// findSessionByID returns the session with the id if this replica holds it. Otherwise it forwards the request to the replica
+// that holds the session, or answers with missing, and returns nil. sse says whether the session's transport must be
+// HTTP+SSE. A session of another credential is treated as missing.
+func (s *Server) findSessionByID(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string, sse bool) *session {
 	var c *session
 	if s.replicas == nil {
 		c = s.reg.session(id, who)
@@ -208,9 +209,8 @@ func (s *Server) held(w http.ResponseWriter, r *http.Request, who *account, id s
 	return c
 }
 
-// serve handles a message of a session and writes the answer: as JSON or, if other messages were sent before it,
-// as the last event of a stream.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message) {
+// serveSession handles a message of a session and writes the answer: as JSON or, if a stream has begun, as its last event.
+func (s *Server) serveSession(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message) {
 	if !m.IsRequest() {
 		c.handle(r.Context(), m, nil)
 		w.WriteHeader(http.StatusAccepted)
@@ -219,18 +219,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 	ctx, cancel := untilExpiry(context.WithoutCancel(r.Context()))
 	defer cancel()
 	to := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), func() {})
-	out := c.replay.New(to, c.primes(), cancel)
+	out := c.replay.New(to, c.readsEmptyEvents(), cancel)
 	defer context.AfterFunc(r.Context(), func() { out.Detach(to) })()
-	out.PrimeLater()
+	out.PrimeLater() // begins the stream of a long call, so that the client can resume it
 	reply, err := c.handle(ctx, m, out)
 	if s.replicas != nil {
-		if err == errStopping && !out.End(nil) { // the session was handed over, and the request has not begun
-			if c = s.find(w, r, c.account, m); c != nil {
-				s.serve(w, r, c, m)
+		if err == errStopping && !out.End(nil) { // the session was handed over, and nothing was sent: try again
+			if c = s.findSession(w, r, c.account, m); c != nil {
+				s.serveSession(w, r, c, m)
 			}
 			return
 		}
-		s.replicas.save(ctx, c) // before the client learns of the change
+		s.replicas.save(ctx, c) // before the client learns of a change of the session
 	}
 	if !out.End(reply) {
 		s.writeAnswer(w, reply, http.StatusOK)
@@ -253,7 +253,7 @@ func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *cli
 	}
 }
 
-// writeAnswer writes an answer as JSON. It is nil if the request was cancelled.
+// writeAnswer writes an answer as JSON; reply is nil if the request was cancelled.
 func (s *Server) writeAnswer(w http.ResponseWriter, reply []byte, status int) {
 	if reply == nil {
 		w.WriteHeader(http.StatusAccepted)
@@ -270,7 +270,7 @@ const lastEventID = "Last-Event-ID"
 // get handles GET: it opens the session's standalone stream, for messages that belong to no request, or resumes
 // any stream. A session can only have one standalone stream, because each message is sent on one stream.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, who *account) {
-	c := s.find(w, r, who, nil)
+	c := s.findSession(w, r, who, nil)
 	if c == nil {
 		return
 	}
@@ -278,35 +278,36 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, who *account) {
 	defer cancel()
 	to := wire.NewEvents(w, r, s.cat.limits.Write, true, cancel)
 	defer to.End(nil)
-	var st *wire.Stream
+	var stream *wire.Stream
 	if id := r.Header.Get(lastEventID); id != "" {
-		if st = c.replay.Resume(id, to); st == nil {
+		if stream = c.replay.Resume(id, to); stream == nil {
 			// The status is not 404, which would tell the client that its session has ended.
 			http.Error(w, lastEventID+" does not name an event of this session that is still kept; repeat the request", http.StatusBadRequest)
 			return
 		}
 	}
-	standalone := st == nil || st.Standalone()
+	resumed := stream != nil
+	standalone := !resumed || stream.Standalone()
 	if standalone {
-		if !c.addStream(st != nil) {
+		if !c.addStream(resumed) {
 			http.Error(w, "the session already has a stream; end that stream first, or resume it with "+lastEventID, http.StatusConflict)
 			return
 		}
 		defer c.removeStream()
 	}
-	if st == nil {
-		c.replay.EndStandalone()
-		st = c.replay.New(to, c.primes(), nil)
-		st.Open()
+	if !resumed {
+		c.replay.EndStandalone() // of a lost connection, which the client does not resume
+		stream = c.replay.New(to, c.readsEmptyEvents(), nil)
+		stream.Open()
 	}
-	defer st.Detach(to)
+	defer stream.Detach(to)
 	to.StartHeartbeat()
 	if standalone {
-		c.pump(ctx, st)
+		c.pump(ctx, stream)
 		return
 	}
 	select {
-	case <-st.Done():
+	case <-stream.Done():
 	case <-ctx.Done():
 	case <-c.ctx.Done():
 	}
@@ -315,7 +316,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, who *account) {
 // statusOf returns the HTTP status of an answer with the error e, or without an error, from revision 2026-07-28 on.
 func statusOf(e *rpc.Error) int {
 	switch {
-	case e == nil || e.Code == mcp.INTERNAL_ERROR:
+	case e == nil || e.Code == mcp.INTERNAL_ERROR: // the request itself is valid
 		return http.StatusOK
 	case e.Code == mcp.METHOD_NOT_FOUND:
 		return http.StatusNotFound

@@ -45,11 +45,11 @@ type Identity struct {
 	// Grant names the values of the fields below: identities with the same Name and Grant must have the same Ceiling,
 	// Policy, Sessions and Calls.
 	Grant   string
-	Ceiling toolkit.Ceiling    // limits what its sessions may see; the zero Ceiling is no limit
+	Ceiling toolkit.Ceiling    // limits what the identity's clients may see; the zero Ceiling is no limit
 	Policy  *permission.Policy // unless nil, replaces Config.Policy
 
 	// Sessions is how many sessions the identity may have, and Calls how many requests in flight; 0 means the server's
-	// limits, which they cannot exceed.
+	// limit, and a larger number has no effect.
 	Sessions, Calls int
 
 	// Expires is when requests with this identity are cancelled, with their streams and calls; the zero Time is never.
@@ -60,7 +60,7 @@ type Identity struct {
 	Token func() string
 }
 
-// key identifies what belongs to the identity. No credential has such a key.
+// key identifies what belongs to the identity. It differs from the keys of all credentials.
 func (id *Identity) key() string { return "identity " + strconv.Quote(id.Name) + " " + id.Grant }
 
 // key identifies what belongs to the credential.
@@ -119,7 +119,7 @@ func HashToken(token string) string {
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// ValidHash reports whether a string has the form of what HashToken returns.
+// ValidHash reports whether a string has the form of a hash that HashToken returns.
 func ValidHash(hash string) bool {
 	raw, err := hex.DecodeString(strings.TrimPrefix(hash, hashPrefix))
 	return err == nil && len(raw) == sha256.Size && strings.HasPrefix(hash, hashPrefix)
@@ -138,22 +138,22 @@ func (c *Credential) checkToken() error {
 	return nil
 }
 
-// authenticate returns whose request it is, and the request with the identity.
+// authenticate returns the account of a request, and the request with the identity in its context. It returns the refusal
+// of the last Authenticator if none accepts the request.
 func (s *Server) authenticate(r *http.Request) (*account, *http.Request, *Refusal) {
 	if len(s.cat.auth) == 0 {
 		return s.reg.anonymous, r, nil
 	}
-	var who *account
-	var id Identity
 	var err error
 	for _, a := range s.cat.auth {
+		var id Identity
 		if id, err = a.Authenticate(r); err != nil {
 			continue
 		}
-		who, err = s.reg.account(id, a)
-		break
-	}
-	if err == nil {
+		var who *account
+		if who, err = s.reg.enter(id, a); err != nil {
+			break
+		}
 		return who, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)), nil
 	}
 	refusal, ok := errors.AsType[*Refusal](err)
@@ -165,8 +165,8 @@ func (s *Server) authenticate(r *http.Request) (*account, *http.Request, *Refusa
 
 type identityKey struct{}
 
-// IdentityFrom returns the identity that called a tool over HTTP, as it was when the call began. ok is false over stdio
-// and if the server has no authentication.
+// IdentityFrom returns the identity that called a tool over HTTP, as it was when the call began. ok is false over stdio,
+// and if the server has neither Credentials nor an Authenticator.
 func IdentityFrom(ctx context.Context) (id Identity, ok bool) {
 	id, ok = ctx.Value(identityKey{}).(Identity)
 	return id, ok
@@ -186,43 +186,45 @@ func untilExpiry(ctx context.Context) (context.Context, context.CancelFunc) {
 // An account is an identity that the server has seen, and what its clients share.
 type account struct {
 	Identity
-	key    string // what replicas compare; see Identity.key and Credential.key
-	owner  *owner
-	rates  []*replica.Rate // of Config.Rates
-	shared *client         // for its clients without sessions; nil before the first request
-	kept   bool            // it is never dropped: it is in the configuration, or of all clients without authentication
+	key       string // what replicas compare; see Identity.key and Credential.key
+	budgets   *budgets
+	rates     []*replica.Rate // of Config.Rates
+	shared    *client         // all clients of the account without sessions; nil before the first request
+	permanent bool            // never dropped: a credential of the configuration, or registry.anonymous
 
-	used     time.Time // when requests was changed; guarded by registry.mu, like requests
-	requests int       // that are being received or handled; see account and leave
+	// Guarded by registry.mu.
+	requests int       // that are being received or handled; see registry.enter
+	lastUsed time.Time // when requests last changed
 }
 
 // minKept is how long an unused account is kept when there are too many accounts.
 const minKept = 10 * time.Second
 
-// account returns the account of an identity that from has returned, until leave. There are at most Limits.Sessions
-// accounts: those without sessions, requests and tasks are dropped after a while, or earlier if there are too many.
-func (g *registry) account(id Identity, from Authenticator) (*account, error) {
+// enter returns the account of an identity, which the Authenticator from has returned, and counts a request until leave is
+// called. There are at most Limits.Sessions accounts: an account without sessions, requests and tasks is dropped after a
+// while, or earlier if there are too many.
+func (g *registry) enter(id Identity, from Authenticator) (*account, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	credential := (&Credential{Name: id.Name}).key()
-	if _, static := from.(tokens); static {
+	if _, ok := from.(tokens); ok {
 		return g.accounts[credential], nil
 	}
 	if g.accounts[credential] != nil || id.Name == "" || !id.Expires.IsZero() && !id.Expires.After(now) {
-		slog.Error("an identity is refused: it has expired, or its name is empty or that of a credential", "name", id.Name, "expires", id.Expires)
+		slog.Error("an identity is refused: it has expired, or its name is empty or the name of a credential", "name", id.Name, "expires", id.Expires)
 		return nil, errUnknownToken
 	}
 	key := id.key()
 	a := g.accounts[key]
 	if a == nil {
 		limits := &g.cat.limits
-		age := limits.Idle + limits.Ask
+		keepUnused := limits.Idle + limits.Ask
 		if len(g.accounts) >= limits.Sessions {
-			age = min(minKept, limits.Idle)
+			keepUnused = min(minKept, limits.Idle)
 		}
 		maps.DeleteFunc(g.accounts, func(_ string, o *account) bool {
-			drop := !o.kept && o.unused() && now.Sub(o.used) > age
+			drop := !o.permanent && o.unused() && now.Sub(o.lastUsed) > keepUnused
 			if drop && o.shared != nil {
 				o.shared.cancel()
 			}
@@ -232,39 +234,37 @@ func (g *registry) account(id Identity, from Authenticator) (*account, error) {
 			return nil, &Refusal{Status: http.StatusServiceUnavailable, Reason: "too many users; try again later"}
 		}
 		a = g.newAccount(id, key, g.cat.cfg.identities())
-		a.owner.lower(id.Sessions, id.Calls)
-		a.Token = nil // it belongs to this request only
+		a.budgets.lower(id.Sessions, id.Calls)
+		a.Token = nil // the token is only for this request
 		if g.divide != nil {
 			g.divide(a)
 		}
 		g.accounts[key] = a
 	}
-	a.used = now
-	a.requests++
+	a.requests, a.lastUsed = a.requests+1, now
 	return a, nil
 }
 
-// leave ends a request of an account; nil for a request that was refused.
+// leave ends a request of an account; a is nil for a request that was refused.
 func (g *registry) leave(a *account) {
-	if a == nil || a.kept {
+	if a == nil || a.permanent {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a.used = time.Now()
-	a.requests--
+	a.requests, a.lastUsed = a.requests-1, time.Now()
 }
 
 // unused reports whether nothing belongs to the account. The caller holds registry.mu.
 func (a *account) unused() bool {
-	return a.requests == 0 && a.owner.sessions.Used() == 0 && a.owner.calls.Used() == 0 && (a.shared == nil || !a.shared.parked.Used())
+	return a.requests == 0 && a.budgets.sessions.Used() == 0 && a.budgets.calls.Used() == 0 && (a.shared == nil || !a.shared.parked.Used())
 }
 
-// lower lowers the limits of an owner; 0 keeps a limit.
-func (o *owner) lower(sessions, calls int) {
-	for limit, to := range map[*wire.Budget]int{&o.sessions: sessions, &o.calls: calls} {
-		if to > 0 {
-			limit.Max.Store(min(limit.Max.Load(), int64(to)))
+// lower lowers the limits of sessions and requests in flight; 0 keeps a limit.
+func (b *budgets) lower(sessions, calls int) {
+	for budget, limit := range map[*wire.Budget]int{&b.sessions: sessions, &b.calls: calls} {
+		if limit > 0 {
+			budget.Max.Store(min(budget.Max.Load(), int64(limit)))
 		}
 	}
 }

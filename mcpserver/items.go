@@ -22,8 +22,8 @@ type Prompt struct {
 	Description string
 	Arguments   []Argument
 
-	// Groups limit who sees the prompt: one of them must be open and granted, as for a tool. If there are none, the
-	// prompt is in the toolkit's basic group.
+	// Groups limit who sees the prompt: one of the groups must be open and granted, as for a tool. A prompt without groups
+	// is in the toolkit's basic group.
 	Groups []string
 
 	// Get returns the messages; their Text and Data blocks are sent. Required arguments are always present. Get can
@@ -37,8 +37,8 @@ type Argument struct {
 	Title, Description string // for people; may be empty
 	Required           bool   // always true for a variable
 
-	// Complete, unless nil, returns values for what the user has typed, starting with the likeliest; at most 100
-	// are sent. others are the other arguments that have values.
+	// Complete, unless nil, returns values for what the user has typed, starting with the likeliest; at most 100 values
+	// are sent. others are the values of the other arguments.
 	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
 }
 
@@ -56,7 +56,7 @@ func (p *Prompt) check() error {
 	return nil
 }
 
-// checkArguments reports names that are missing or not unique.
+// checkArguments reports an argument whose name is missing or not unique.
 func checkArguments(args []Argument) error {
 	for i, a := range args {
 		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
@@ -79,10 +79,10 @@ func (p *Prompt) describe() object {
 	return labelled(o, p.Groups)
 }
 
-// shows reports whether a client sees an item of these groups if it can use the members of the reachable groups.
-func shows(reachable, groups []string) bool {
+// isVisible reports whether an item of the groups is visible to a client that can use the reachable groups.
+func isVisible(reachable, groups []string) bool {
 	if len(groups) == 0 {
-		return slices.Contains(reachable, "")
+		return slices.Contains(reachable, "") // the basic group
 	}
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
@@ -106,8 +106,8 @@ type Resource struct {
 	// Groups limit who sees the resource; see [Prompt.Groups].
 	Groups []string
 
-	// Read returns the content. vars are the values of a template's variables. The client chooses them, so check
-	// them. Read returns an error that wraps [fs.ErrNotExist] if there is no such resource.
+	// Read returns the content. vars are the values of a template's variables, which Read must check, because the client
+	// chooses them. Read returns an error that wraps [fs.ErrNotExist] if there is no such resource.
 	Read func(ctx context.Context, uri string, vars map[string]string) ([]byte, error)
 }
 
@@ -117,29 +117,29 @@ type resource struct {
 	template *mcp.URITemplate // nil for a plain URI
 }
 
-// newResource checks a resource, so that a bad template is an error of New.
-func newResource(o Resource) (*resource, error) {
-	r := &resource{Resource: o}
-	scheme, _, absolute := strings.Cut(o.URI, ":")
+// newResource checks a resource of the configuration, and parses its template.
+func newResource(configured Resource) (*resource, error) {
+	r := &resource{Resource: configured}
+	scheme, _, absolute := strings.Cut(r.URI, ":")
 	switch {
 	case !absolute || scheme == "" || scheme == skillScheme:
-		return nil, fmt.Errorf("resource %q: its URI must have a scheme other than %q, which is for skills", o.URI, skillScheme)
-	case o.Read == nil:
-		return nil, fmt.Errorf("resource %q has no Read; set the function that returns its content", o.URI)
+		return nil, fmt.Errorf("resource %q: its URI must have a scheme other than %q, which is for skills", r.URI, skillScheme)
+	case r.Read == nil:
+		return nil, fmt.Errorf("resource %q has no Read; set the function that returns its content", r.URI)
 	}
-	if err := checkArguments(o.Arguments); err != nil {
-		return nil, fmt.Errorf("resource %q: %w", o.URI, err)
+	if err := checkArguments(r.Arguments); err != nil {
+		return nil, fmt.Errorf("resource %q: %w", r.URI, err)
 	}
-	if strings.ContainsAny(o.URI, "{}") {
+	if strings.ContainsAny(r.URI, "{}") {
 		r.template = new(mcp.URITemplate)
-		if err := json.Unmarshal(rpc.Encode(o.URI), r.template); err != nil {
-			return nil, fmt.Errorf("resource %q: %w", o.URI, err)
+		if err := json.Unmarshal(rpc.Encode(r.URI), r.template); err != nil {
+			return nil, fmt.Errorf("resource %q: %w", r.URI, err)
 		}
 	}
 	return r, nil
 }
 
-// match reports whether the resource has this URI, and returns the values of its variables.
+// match reports whether the resource has this URI, and returns the values of the template's variables.
 func (r *resource) match(uri string) (map[string]string, bool) {
 	if r.template == nil {
 		return nil, uri == r.URI

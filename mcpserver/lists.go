@@ -13,13 +13,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// info returns the name and version of the server.
-func (s *catalogue) info() object {
-	return titled(object{"name": s.cfg.Name, "version": s.cfg.Version}, s.cfg.Title)
+// serverInfo returns the name, version and title of the server.
+func (cat *catalogue) serverInfo() object {
+	return titled(object{"name": cat.cfg.Name, "version": cat.cfg.Version}, cat.cfg.Title)
 }
 
-// describe returns the capabilities and the instructions of the server.
-func (r *request) describe(ctx context.Context) object {
+// describeServer returns the capabilities and the instructions of the server, for this client.
+func (r *request) describeServer(ctx context.Context) object {
 	// Declare only lists that exist, because clients request every declared list.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
 	if r.cat.hasPrompts() {
@@ -39,7 +39,7 @@ func (r *request) describe(ctx context.Context) object {
 	}
 	o := object{"capabilities": caps}
 	text := r.cat.cfg.Instructions
-	if v, err := r.tk.View(ctx, r.scope); err == nil && v.Prompt() != "" {
+	if v, err := r.tk.View(ctx, r.scope); err == nil && v.Prompt() != "" { // View fails only after ctx has ended
 		text = strings.TrimSpace(text + "\n\n" + v.Prompt())
 	}
 	if text != "" {
@@ -50,7 +50,7 @@ func (r *request) describe(ctx context.Context) object {
 
 // discover handles server/discover.
 func (r *request) discover(ctx context.Context) (any, *rpc.Error) {
-	o := r.describe(ctx)
+	o := r.describeServer(ctx)
 	o["supportedVersions"] = mcp.ValidProtocolVersions
 	return o, nil
 }
@@ -74,15 +74,15 @@ func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 	}
 	list := make([]object, len(infos))
 	for i, info := range infos {
-		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
+		list[i] = describeTool(info, r.granted(r.tk.Labels(info.Name)))
 	}
 	r.revision.viewed(v, true)
 	return page("tools", list, next), nil
 }
 
-// describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not for an
-// object is left out, because clients would reject the whole list.
-func describe(info tool.Info, labels []string) object {
+// describeTool returns the list entry of a tool. The schemas are unchanged, but an output schema that is not for an object
+// is left out, because clients would reject the whole list.
+func describeTool(info tool.Info, labels []string) object {
 	o := titled(object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}, info.Title)
 	var root struct {
 		Type string `json:"type"`
@@ -99,8 +99,8 @@ func describe(info tool.Info, labels []string) object {
 	return labelled(o, labels)
 }
 
-// granted returns labels without the groups that the ceiling does not grant: a client must not learn the names of those
-// groups, not even as labels of a tool that it sees. Labels that are not names of groups stay.
+// granted returns labels without the groups that the ceiling does not grant: a client must not learn the names of these
+// groups, not even as labels of a tool that the client sees. Labels that are not names of groups stay.
 func (r *request) granted(labels []string) []string {
 	if len(labels) == 0 {
 		return nil
@@ -135,8 +135,8 @@ func (r *request) listGroups() (any, *rpc.Error) {
 		list[i] = labelled(titled(o, g.Title), r.granted(g.Parents))
 	}
 	out := page("groups", list, next)
-	if now := r.cat.reloaded.Load(); now != nil {
-		out["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.info(), "kitbag/revision": now.revision}
+	if last := r.cat.reloaded.Load(); last != nil {
+		out["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.serverInfo(), "kitbag/revision": last.revision}
 	}
 	return out, nil
 }

@@ -26,11 +26,11 @@ type Logger struct {
 	wake       func() // requests a flush
 
 	mu      sync.Mutex
-	hooks   []func()
-	pending [][]byte
+	hooks   []func()  // of OnLevel
+	pending [][]byte  // messages that wait for a flush
 	second  time.Time // the start of the second in which sent counts
 	sent    int       // messages in this second
-	lost    int       // messages dropped since the last one that was queued
+	dropped int       // messages since the last message that was queued
 }
 
 type loggerKey struct{}
@@ -75,19 +75,19 @@ func (l *Logger) Log(level, logger string, data json.RawMessage) {
 		l.second, l.sent = time.Now(), 0
 	}
 	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // pending grows while the client does not read
-		l.lost++
+		l.dropped++
 		return
 	}
-	if l.lost > 0 {
-		l.put(level, logger, fmt.Sprintf("%d log messages before this one were dropped", l.lost))
-		l.lost = 0
+	if l.dropped > 0 {
+		l.queue(level, logger, fmt.Sprintf("%d log messages before this one were dropped", l.dropped))
+		l.dropped = 0
 	}
-	l.put(level, logger, data)
+	l.queue(level, logger, data)
 	l.wake()
 }
 
-// put queues a message. The caller holds l.mu.
-func (l *Logger) put(level, logger string, data any) {
+// queue queues a message. The caller holds l.mu.
+func (l *Logger) queue(level, logger string, data any) {
 	params := object{"level": level, "data": data}
 	if logger != "" {
 		params["logger"] = logger
@@ -97,7 +97,7 @@ func (l *Logger) put(level, logger string, data any) {
 }
 
 // flush sends the queued messages.
-func (l *Logger) flush(out wire.Responder) (err error) {
+func (l *Logger) flush(out wire.Responder) error {
 	if !out.Streams() {
 		return nil
 	}
@@ -106,30 +106,30 @@ func (l *Logger) flush(out wire.Responder) (err error) {
 	l.pending = nil
 	l.mu.Unlock()
 	for _, m := range pending {
-		if err == nil {
-			err = out.Send(m)
+		if err := out.Send(m); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // levels are the levels of log messages, starting with the least severe (RFC 5424).
 var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
 	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
 
-// wanted reports whether a message of this level is sent to a client that has set the level least. If least is
-// empty, the client wants no messages.
+// wanted reports whether a message of the level is sent to a client that has set the level least. A client whose least is
+// empty wants no messages.
 func wanted(level, least mcp.LoggingLevel) bool {
-	at := slices.Index(levels, least)
-	return at >= 0 && slices.Index(levels, level) >= at
+	i := slices.Index(levels, least)
+	return i >= 0 && slices.Index(levels, level) >= i
 }
 
-// logs reports whether the client wants messages of the level. A client sets its level for the session or, from
+// wantsLog reports whether the client wants messages of the level. A client sets its level for the session or, from
 // 2026-07-28 on, in each request.
-func (r *request) logs(level mcp.LoggingLevel) bool { return wanted(level, r.log.level()) }
+func (r *request) wantsLog(level mcp.LoggingLevel) bool { return wanted(level, r.log.level()) }
 
-// logged runs do with the logger of the request, and sends its log messages before the result.
-func (r *request) logged(ctx context.Context, do handler) (any, *rpc.Error) {
+// withLogger runs do with the logger of the request, and sends the log messages of do before the result.
+func (r *request) withLogger(ctx context.Context, do handler) (any, *rpc.Error) {
 	result, err := do(r, context.WithValue(ctx, loggerKey{}, r.log))
 	_ = r.log.flush(r.out) // if it fails, writing the result fails too
 	return result, err

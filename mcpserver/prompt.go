@@ -11,12 +11,12 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
-// prompts returns the configured prompts that the client sees.
-func (r *request) prompts() []Prompt {
+// configuredPrompts returns the configured prompts that the client sees.
+func (r *request) configuredPrompts() []Prompt {
 	reachable := r.tk.Reachable(r.scope)
 	var all []Prompt
 	for _, p := range r.cat.cfg.Prompts {
-		if shows(reachable, p.Groups) {
+		if isVisible(reachable, p.Groups) {
 			p.Groups = r.granted(p.Groups)
 			all = append(all, p)
 		}
@@ -27,10 +27,10 @@ func (r *request) prompts() []Prompt {
 // listPrompts returns a page of the prompts.
 func (r *request) listPrompts(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
-	for _, p := range r.prompts() {
+	for _, p := range r.configuredPrompts() {
 		all = append(all, entry{p.Name, p.describe()})
 	}
-	return listed(r, "prompts", append(all, r.upstreamEntries(ctx, mcpupstream.KindPrompt)...))
+	return requestedPage(r, "prompts", append(all, r.upstreamEntries(ctx, mcpupstream.KindPrompt)...))
 }
 
 // getPrompt returns a prompt with its arguments filled in. A prompt that the client cannot see does not exist for it.
@@ -42,13 +42,13 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	all := r.prompts()
+	all := r.configuredPrompts()
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
 		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpc.Errorf(mcp.INVALID_PARAMS, "unknown prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
-		if _, set := p.Arguments[a.Name]; a.Required && !set {
+		if _, given := p.Arguments[a.Name]; a.Required && !given {
 			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
 		}
 	}
@@ -85,27 +85,10 @@ func (r *request) complete(ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	var args []Argument
-	var kind mcpupstream.Kind
-	found := false
-	switch p.Ref.Type {
-	case "ref/prompt":
-		kind = mcpupstream.KindPrompt
-		for _, o := range r.prompts() {
-			if o.Name == p.Ref.Name {
-				args, found = o.Arguments, true
-			}
-		}
-	case "ref/resource":
-		kind = mcpupstream.KindTemplate
-		for _, o := range r.configured() {
-			if o.URI == p.Ref.URI {
-				args, found = o.Arguments, true
-			}
-		}
-	}
-	if !found {
-		name := p.Ref.Name + p.Ref.URI
+	kind := map[string]mcpupstream.Kind{"ref/prompt": mcpupstream.KindPrompt, "ref/resource": mcpupstream.KindTemplate}[p.Ref.Type]
+	name := p.Ref.Name + p.Ref.URI // a reference has one of the two
+	args, configured := r.configuredArguments(kind, name)
+	if !configured {
 		return r.completeUpstream(ctx, kind, name, mcpupstream.Argument{Name: p.Argument.Name, Value: p.Argument.Value, Others: p.Context.Arguments},
 			rpc.Errorf(mcp.INVALID_PARAMS, "completion/complete: unknown %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
@@ -122,12 +105,31 @@ func (r *request) complete(ctx context.Context) (any, *rpc.Error) {
 	return completion(values, len(values)), nil
 }
 
-// completion returns the result of completion/complete. total is 0 if it is unknown.
+// configuredArguments returns the arguments of a configured prompt or resource that the client sees, if there is one.
+func (r *request) configuredArguments(kind mcpupstream.Kind, name string) (args []Argument, configured bool) {
+	switch kind {
+	case mcpupstream.KindPrompt:
+		for _, p := range r.configuredPrompts() {
+			if p.Name == name {
+				return p.Arguments, true
+			}
+		}
+	case mcpupstream.KindTemplate:
+		for _, o := range r.configuredResources() {
+			if o.URI == name {
+				return o.Arguments, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// completion returns the result of completion/complete. total is the number of all possible values; 0 with some values means that the number is unknown.
 func completion(values []string, total int) object {
 	sent := values[:min(len(values), maxCompletions)]
 	o := object{"values": sent, "hasMore": max(total, len(values)) > len(sent)}
 	if total > 0 || len(values) == 0 {
-		o["total"] = max(total, len(values))
+		o["total"] = max(total, len(values)) // an upstream server may report too few
 	}
 	return object{"completion": o}
 }

@@ -33,18 +33,18 @@ func newRegistry(ctx context.Context, cat *catalogue, store replica.Store) *regi
 	g := &registry{cat: cat, ctx: ctx, store: store, accounts: map[string]*account{}, sessions: map[string]*session{},
 		scopes: map[*toolkit.Scope]*session{}, listening: map[*session]bool{}}
 	g.anonymous = g.newAccount(Identity{}, "", 1)
-	g.anonymous.kept = true
+	g.anonymous.permanent = true
 	for _, c := range cat.cfg.Credentials {
 		a := g.newAccount(c.identity(), c.key(), cat.cfg.identities())
-		a.kept = true
+		a.permanent = true
 		g.accounts[a.key] = a
 	}
 	return g
 }
 
-// newAccount returns an account whose limits depend on the number of identities; see newOwner.
+// newAccount returns an account whose limits depend on the number of identities; see newBudgets.
 func (g *registry) newAccount(id Identity, key string, identities int) *account {
-	a := &account{Identity: id, key: key, owner: newOwner(&g.cat.limits, identities)}
+	a := &account{Identity: id, key: key, budgets: newBudgets(&g.cat.limits, identities)}
 	var common []*replica.Rate
 	if g.anonymous != nil {
 		common = g.anonymous.rates
@@ -56,7 +56,7 @@ func (g *registry) newAccount(id Identity, key string, identities int) *account 
 // newClient returns a client that is not registered yet. Audit records contain its name instead of the session's id, because
 // anyone who has the id can use the session. A shared client is for all clients of a credential that have no sessions.
 func (g *registry) newClient(who *account, shared bool) *client {
-	c := &client{cat: g.cat, account: who, owner: who.owner}
+	c := &client{cat: g.cat, account: who, budgets: who.budgets}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	limit := g.cat.limits.Calls
 	c.parked.Key, c.parked.Max = who.key, limit*sharedCalls
@@ -65,7 +65,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	} else {
 		c.name = rand.Text()[:12]
 	}
-	c.traffic = newTraffic(limit, &c.owner.calls, shared)
+	c.traffic = newTraffic(limit, &c.budgets.calls, shared)
 	c.state.Scope = &toolkit.Scope{}
 	c.state.Scope.SetCeiling(who.Ceiling)
 	return c
@@ -102,11 +102,11 @@ const tooManySessions = "too many sessions in total or for this credential; end 
 func (g *registry) register(ctx context.Context, c *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	full := func() bool { return len(g.sessions) >= g.cat.limits.Sessions || c.owner.sessions.Full() }
+	full := func() bool { return len(g.sessions) >= g.cat.limits.Sessions || c.budgets.sessions.Full() }
 	if full() {
 		g.removeIdleLocked()
 	}
-	if more := c.owner.sessions.More; full() && more != nil {
+	if more := c.budgets.sessions.More; full() && more != nil {
 		g.mu.Unlock() // more calls the store of the replicas
 		more(ctx)
 		g.mu.Lock()
@@ -123,7 +123,7 @@ func (g *registry) register(ctx context.Context, c *session) bool {
 func (g *registry) addLocked(id string, c *session) {
 	c.id = id
 	g.sessions[c.id], g.scopes[c.state.Scope] = c, c
-	c.owner.sessions.Add(1)
+	c.budgets.sessions.Add(1)
 	if g.sweep == nil {
 		g.sweep = time.AfterFunc(g.sweepInterval(), g.removeIdle)
 	}
@@ -154,7 +154,7 @@ func (g *registry) removeLocked(c *session) {
 	delete(g.scopes, c.state.Scope)
 	if g.sessions[c.id] == c {
 		delete(g.sessions, c.id)
-		c.owner.sessions.Add(-1)
+		c.budgets.sessions.Add(-1)
 	}
 }
 

@@ -126,7 +126,7 @@ func (p *replicas) divide(ctx context.Context, a *account) error {
 	limit := func(name string, b *wire.Budget) replica.Limit {
 		return replica.Limit{Name: name, Max: b.Max.Load(), Budget: b}
 	}
-	return p.quotas.Add(ctx, hash(a.key), a.kept, limit("sessions", &a.owner.sessions), limit("calls", &a.owner.calls))
+	return p.quotas.Add(ctx, hash(a.key), a.permanent, limit("sessions", &a.budgets.sessions), limit("calls", &a.budgets.calls))
 }
 
 // run stores the replica's heartbeats, its parts of limits and the records of its sessions, until ctx ends.
@@ -335,12 +335,12 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 			c.updated(uri)
 		}
 	}
-	c.replay.Import(streams, c.primes())
+	c.replay.Import(streams, c.readsEmptyEvents())
 	c.notify(pending, true)
 	if !p.srv.reg.adopt(c) {
 		return nil
 	}
-	c.owner.sessions.More(ctx) // the session counts towards this replica's part of the limit from now on
+	c.budgets.sessions.More(ctx) // the session counts towards this replica's part of the limit from now on
 	p.srv.background(func() { c.watchAgain(watched) })
 	return c
 }

@@ -163,8 +163,8 @@ type entry struct {
 	body object
 }
 
-// listed returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
-func listed(r *request, key string, all []entry) (any, *rpc.Error) {
+// requestedPage returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
+func requestedPage(r *request, key string, all []entry) (any, *rpc.Error) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
 		return nil, rpcErr

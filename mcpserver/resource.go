@@ -13,10 +13,10 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
-// configured returns the resources of the configuration that the client sees.
-func (r *request) configured() []*resource {
+// configuredResources returns the resources of the configuration that the client sees.
+func (r *request) configuredResources() []*resource {
 	reachable := r.tk.Reachable(r.scope)
-	all := slices.DeleteFunc(slices.Clone(r.cat.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
+	all := slices.DeleteFunc(slices.Clone(r.cat.resources), func(o *resource) bool { return !isVisible(reachable, o.Groups) })
 	for i, o := range all {
 		visible := *o // as this client sees it
 		visible.Groups = r.granted(o.Groups)
@@ -28,7 +28,7 @@ func (r *request) configured() []*resource {
 // listResources returns a page of the resources that are not templates.
 func (r *request) listResources(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
-	for _, o := range r.configured() {
+	for _, o := range r.configuredResources() {
 		if o.template == nil {
 			all = append(all, entry{o.URI, o.describe()})
 		}
@@ -38,18 +38,18 @@ func (r *request) listResources(ctx context.Context) (any, *rpc.Error) {
 			all = append(all, entry{o["uri"].(string), o})
 		}
 	}
-	return listed(r, "resources", append(all, r.upstreamEntries(ctx, mcpupstream.KindResource)...))
+	return requestedPage(r, "resources", append(all, r.upstreamEntries(ctx, mcpupstream.KindResource)...))
 }
 
 // listTemplates returns a page of the templates.
 func (r *request) listTemplates(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
-	for _, o := range r.configured() {
+	for _, o := range r.configuredResources() {
 		if o.template != nil {
 			all = append(all, entry{o.URI, o.describe()})
 		}
 	}
-	return listed(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
+	return requestedPage(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
 }
 
 // readResource returns the content of a resource. If there is no such resource it returns an error, not an
@@ -72,7 +72,7 @@ func (r *request) readResource(ctx context.Context) (any, *rpc.Error) {
 // read returns the content for a URI that the client sees. It looks at plain URIs first, then at templates,
 // then at skills.
 func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) {
-	all := r.configured()
+	all := r.configuredResources()
 	slices.SortStableFunc(all, func(a, b *resource) int { return cmp.Compare(len(a.variables()), len(b.variables())) })
 	for _, o := range all {
 		if vars, ok := o.match(uri); ok {
@@ -111,13 +111,13 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Err
 		return rpc.Errorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
 	}
 	if c.mayNotWatch(uri) {
-		return errWatched
+		return errTooManySubscriptions
 	}
 	if !r.exists(ctx, uri) {
 		return r.watchUpstream(ctx, c, uri)
 	}
 	if _, ok := c.watch(uri, nil); !ok {
-		return errWatched
+		return errTooManySubscriptions
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Err
 // exists reports whether the client sees such a resource. A URI that matches a template counts as existing,
 // because only reading it would show whether it does.
 func (r *request) exists(ctx context.Context, uri string) bool {
-	for _, o := range r.configured() {
+	for _, o := range r.configuredResources() {
 		if _, ok := o.match(uri); ok {
 			return true
 		}

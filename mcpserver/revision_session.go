@@ -85,8 +85,8 @@ func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) 
 	c.mu.Lock()
 	c.state.Capabilities, c.state.Version = capabilitiesOf(p.Capabilities), p.Version
 	c.mu.Unlock()
-	o := r.describe(ctx)
-	o["protocolVersion"], o["serverInfo"] = p.Version, c.cat.info()
+	o := r.describeServer(ctx)
+	o["protocolVersion"], o["serverInfo"] = p.Version, c.cat.serverInfo()
 	return o, nil
 }
 
@@ -130,7 +130,7 @@ func (c *session) subscribe(r *request, ctx context.Context) (any, *rpc.Error) {
 // withHost implements revision. The host asks on the stream of the request.
 func (c *session) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
 	ctx = context.WithValue(context.WithValue(ctx, sessionKey{}, c.ctx), responderKey{}, r.out)
-	return r.logged(host.With(ctx, c.host), do)
+	return r.withLogger(host.With(ctx, c.host), do)
 }
 
 // viewed implements revision. If the client only calls a tool, the list that it has stays.
@@ -156,12 +156,12 @@ func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 }
 
 // askAbout implements revision.
-func (c *session) askAbout(ctx context.Context, r *request, a pendingCall) object {
-	name, d := a.call.Tool, a.decision
-	if !c.values().Capabilities.Form || !r.out.Streams() {
+func (c *session) askAbout(ctx context.Context, r *request, p pendingCall) object {
+	name, d := p.call.Tool, p.decision
+	if !c.snapshot().Capabilities.Form || !r.out.Streams() {
 		return cannotAsk(name, d)
 	}
-	question, err := form(a, true)
+	question, err := questionFor(p, true)
 	var raw json.RawMessage
 	if err == nil {
 		raw, err = c.ask(ctx, r.out, "elicitation/create", question)
@@ -169,14 +169,11 @@ func (c *session) askAbout(ctx context.Context, r *request, a pendingCall) objec
 	if err != nil {
 		return couldNotAsk(name, err)
 	}
-	var got reply
-	if refused := refusal(name, d, raw, &got); refused != nil {
-		return refused
-	}
-	if got.Content.Remember {
+	remember, refused := readReply(name, d, raw)
+	if remember {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.state.Rules = append(c.state.Rules, d.Suggest...)
 	}
-	return nil
+	return refused
 }

@@ -49,7 +49,7 @@ func (r *request) addResultFields(o object) {
 		}
 	}
 	if _, has := o["_meta"]; !has { // the _meta of a tool's result is left unchanged
-		o["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.info()}
+		o["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.serverInfo()}
 	}
 }
 
@@ -109,18 +109,18 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 	level := r.msg.Meta.Level
 	r.log = &Logger{credential: r.credential(), level: func() mcp.LoggingLevel { return level }, wake: func() {}}
 	can := capabilitiesOf(r.msg.Meta.Capabilities)
-	h := &clientHost{can: func() capabilities { return can }}
+	h := &clientHost{declared: func() capabilities { return can }}
 	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
 	r.tasks = r.msg.Method == "tools/call" && r.cat.cfg.TaskAfter > 0 && r.understandsTasks()
 	if can == (capabilities{}) && !r.tasks {
-		result, err := r.logged(host.With(ctx, h), do)
+		result, err := r.withLogger(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
 	delete(p.Answers, askID) // only askAbout uses this answer
 	req := *r                // the call outlives r
 	return e.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
 		req.out, req.parkable, h.ask = call, call, call.Ask
-		result, err := req.recovered(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.logged(ctx, do) })
+		result, err := req.recovered(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.withLogger(ctx, do) })
 		return req.capabilityError(h, result, err)
 	})
 }
@@ -154,26 +154,26 @@ const askID = "allow"
 
 // askAbout implements revision. The server stores nothing between the question and the answer: the call has not
 // started, and the ticket identifies it.
-func (e *sessionless) askAbout(ctx context.Context, r *request, a pendingCall) object {
-	name, d := a.call.Tool, a.decision
+func (e *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) object {
+	name, d := p.call.Tool, p.decision
 	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
 	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
-	judged := []string{r.account.key, name, string(a.call.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
+	judged := []string{r.account.key, name, string(p.call.Input), d.Judgement.Text, string(d.Judgement.Profile), confinement(d)}
 	for _, f := range d.Judgement.Files {
 		judged = append(judged, f.Path)
 	}
 	digest := sha256.Sum256(rpc.Encode(slices.Concat(judged, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
-	if a.params.State != "" {
-		var got reply
-		if err := e.lot.Redeem(ctx, a.params.State, digest[:]); err != nil {
+	if p.params.State != "" {
+		if err := e.lot.Redeem(ctx, p.params.State, digest[:]); err != nil {
 			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v. Call it again to ask again.", name, err))
 		}
-		return refusal(name, d, a.params.Answers[askID], &got)
+		_, refused := readReply(name, d, p.params.Answers[askID])
+		return refused
 	}
 	if !capabilitiesOf(r.msg.Meta.Capabilities).Form {
 		return cannotAsk(name, d)
 	}
-	question, err := form(a, false)
+	question, err := questionFor(p, false)
 	var ticket string
 	if err == nil {
 		ticket, err = e.lot.Issue(ctx, park.Ticket{Call: digest[:], Nonce: rand.Text()})

@@ -223,7 +223,7 @@ func (s *Server) ResourceUpdated(uri string) {
 	if len(groups) > 0 {
 		all = slices.DeleteFunc(all, func(c *session) bool {
 			reachable := s.cat.cfg.Toolkit.Reachable(c.state.Scope)
-			return !slices.ContainsFunc(groups, func(in []string) bool { return shows(reachable, in) })
+			return !slices.ContainsFunc(groups, func(in []string) bool { return isVisible(reachable, in) })
 		})
 	}
 	for _, c := range append(all, s.reg.listeners()...) { // the groups of listeners never close

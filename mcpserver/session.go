@@ -40,16 +40,16 @@ type questions struct {
 
 // newSession returns a session of a client.
 func newSession(c *client) *session {
-	s := &session{client: c, replay: wire.NewReplay(c.cat.limits.Resume, &c.owner.kept)}
-	s.host = &clientHost{can: func() capabilities { return c.values().Capabilities }, ask: s.askStream}
-	s.log = &Logger{credential: c.credential(), level: func() mcp.LoggingLevel { return c.values().Level }, wake: c.wakeUp}
+	s := &session{client: c, replay: wire.NewReplay(c.cat.limits.Resume, &c.budgets.events)}
+	s.host = &clientHost{declared: func() capabilities { return c.snapshot().Capabilities }, ask: s.askStream}
+	s.log = &Logger{credential: c.credential(), level: func() mcp.LoggingLevel { return c.snapshot().Level }, wake: c.wakeUp}
 	c.state.Visible = c.cat.visible(c.cat.cfg.Toolkit, c.state.Scope)
 	return s
 }
 
-// primes reports whether the client understands events without data: clients of older revisions parse the data of
-// every event as JSON. See [wire.Replay.New].
-func (c *session) primes() bool { return c.values().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION }
+// readsEmptyEvents reports whether the client understands events without data: clients of older revisions parse the
+// data of every event as JSON. See [wire.Replay.New].
+func (c *session) readsEmptyEvents() bool { return c.snapshot().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION }
 
 // toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.
 func (c *session) toolsChange(ctx context.Context) changes {
@@ -220,7 +220,7 @@ func (c *session) mayNotWatch(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, watched := c.state.Watched[uri]
-	return !watched && (len(c.state.Watched) >= maxSubscriptions || c.owner.watched.Full())
+	return !watched && (len(c.state.Watched) >= maxSubscriptions || c.budgets.watched.Full())
 }
 
 // watch adds a subscription if the limits allow it. stop, unless nil, ends the watch of [mcpupstream.Watcher]. An existing
@@ -229,7 +229,7 @@ func (c *session) watch(uri string, stop func()) (oldStop func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, watched := c.state.Watched[uri]; !watched {
-		if len(c.state.Watched) >= maxSubscriptions || !c.owner.watched.Take(1) {
+		if len(c.state.Watched) >= maxSubscriptions || !c.budgets.watched.Take(1) {
 			return nil, false
 		}
 		if c.state.Watched == nil {
@@ -251,7 +251,7 @@ func (c *session) unwatch(uri string) (stop func()) {
 		stop = c.stops[uri]
 		delete(c.state.Watched, uri)
 		delete(c.stops, uri)
-		c.owner.watched.Add(-1)
+		c.budgets.watched.Add(-1)
 	}
 	return stop
 }
@@ -260,7 +260,7 @@ func (c *session) unwatch(uri string) (stop func()) {
 func (c *session) unwatchAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owner.watched.Add(-int64(len(c.state.Watched)))
+	c.budgets.watched.Add(-int64(len(c.state.Watched)))
 	c.state.Watched, c.stops = nil, nil
 }
 

@@ -109,7 +109,7 @@ func (r *request) listSkills(ctx context.Context) (any, *rpc.Error) {
 		}
 		all = append(all, entry{s.uri(skillFile), o})
 	}
-	return listed(r, "skills", all)
+	return requestedPage(r, "skills", all)
 }
 
 // getSkill handles skills/get.

@@ -85,7 +85,7 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, who *account) {
 
 // postSSE handles a message over HTTP+SSE. The answer is an event of the stream.
 func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) {
-	c := s.held(w, r, who, r.URL.Query().Get(sessionParam), m, "no such session; open a stream by GET first", true)
+	c := s.findSessionByID(w, r, who, r.URL.Query().Get(sessionParam), m, "no such session; open a stream by GET first", true)
 	if c == nil {
 		return
 	}

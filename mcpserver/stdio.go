@@ -24,7 +24,7 @@ const lastCalls = time.Second
 // A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The limits are not shared with other connections.
-	client := s.reg.newClient(&account{owner: newOwner(&s.cat.limits, 1)}, false)
+	client := s.reg.newClient(&account{budgets: newBudgets(&s.cat.limits, 1)}, false)
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
 	c := &stdioConn{session: newSession(client), sessionless: s.sessionless, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}

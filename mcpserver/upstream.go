@@ -51,7 +51,7 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 	}
 	v := r.upstreamView()
 	for _, item := range r.cat.cfg.upstream.List(ctx, kind, v) {
-		if len(item.Groups) == 0 || !shows(v.Groups, item.Groups) {
+		if len(item.Groups) == 0 || !isVisible(v.Groups, item.Groups) {
 			continue
 		}
 		body := withMembers(make(object, len(item.Entry)+1), item.Entry)
@@ -103,7 +103,7 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpc.Error
 	defer r.closeRecord(ctx)
 	err := do(ctx)
 	if denied, ok := errors.AsType[*denial.Error](err); ok { // the client is not told that the item exists
-		r.rec.decided(denied.Decision)
+		r.rec.recordDecision(denied.Decision)
 		return missing
 	}
 	if errors.Is(err, mcpupstream.ErrNotFound) {
@@ -157,7 +157,7 @@ func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rp
 	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
 		var groups atomic.Pointer[[]string] // nil until Watch has returned them
 		watchedGroups, stop, err := w.Watch(ctx, r.upstreamView(), uri, func() {
-			if g := groups.Load(); g != nil && shows(tk.Reachable(scope), *g) {
+			if g := groups.Load(); g != nil && isVisible(tk.Reachable(scope), *g) {
 				c.updated(uri)
 			}
 		})
@@ -172,7 +172,7 @@ func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rp
 		}
 		if !ok {
 			stop()
-			return &mcpupstream.RequestError{Code: errWatched.Code, Message: errWatched.Message}
+			return &mcpupstream.RequestError{Code: errTooManySubscriptions.Code, Message: errTooManySubscriptions.Message}
 		}
 		return nil
 	})
