@@ -88,8 +88,7 @@ func (s *tokenSource) newSource(ctx context.Context, exchange url.Values) oauth2
 	return c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.tokenClient))
 }
 
-// gatewayTransport returns the transport with which the gateway itself lists the server's tools, prompts, resources and
-// skills.
+// gatewayTransport returns the transport with which the gateway itself lists the server's tools and other items.
 func (s *tokenSource) gatewayTransport() mcpclient.HTTP {
 	web := s.web
 	if s.logins == nil {

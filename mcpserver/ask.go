@@ -103,7 +103,7 @@ func questionFor(p pendingCall, mayRemember bool) (object, error) {
 	}, nil
 }
 
-// confinement says how a sandbox confines the call; "" for a tool without a sandbox.
+// confinement says how a sandbox confines the call; "" if the tool has no sandbox.
 func confinement(d permission.Decision) string {
 	switch j := &d.Judgement; {
 	case !d.Confined || j.Profile == "":

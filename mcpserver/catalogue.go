@@ -152,9 +152,7 @@ func (cat *catalogue) visible(tk *toolkit.Toolkit, scope *toolkit.Scope) visible
 }
 
 // hasPrompts reports whether any client can have prompts.
-func (cat *catalogue) hasPrompts() bool {
-	return len(cat.cfg.Prompts) > 0 || cat.cfg.upstream != nil
-}
+func (cat *catalogue) hasPrompts() bool { return len(cat.cfg.Prompts) > 0 || cat.cfg.upstream != nil }
 
 // hasResources reports whether any client can have resources.
 func (cat *catalogue) hasResources() bool { return cat.hasOwnResources() || cat.cfg.upstream != nil }

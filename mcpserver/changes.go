@@ -18,9 +18,6 @@ const (
 	catalogueChanged // not sent to clients: a listener finds out which of its lists have changed
 )
 
-// groupsListChanged is the notification of MCP's proposal for primitive grouping.
-const groupsListChanged = "notifications/groups/list_changed"
-
 // listChanges are the lists that can change, each with its notification and its name in the filter of
 // subscriptions/listen.
 var listChanges = []struct {
@@ -28,7 +25,7 @@ var listChanges = []struct {
 	method, filter string
 }{
 	{toolsChanged, mcp.MethodNotificationToolsListChanged, "toolsListChanged"},
-	{groupsChanged, groupsListChanged, "groupsListChanged"},
+	{groupsChanged, "notifications/groups/list_changed", "groupsListChanged"}, // of MCP's proposal for primitive grouping
 	{promptsChanged, mcp.MethodNotificationPromptsListChanged, "promptsListChanged"},
 	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
 }
@@ -39,7 +36,7 @@ type visibleItems struct{ Prompts, Resources string }
 
 const (
 	maxSubscriptions = 1000    // of a client
-	maxWatched       = 10_000  // subscriptions of all clients of a credential, which a gateway passes on to one upstream server; see newBudgets
+	maxWatched       = 10_000  // subscriptions of all clients of a credential, which a gateway may pass on to a single server; see newBudgets
 	maxWatchedURI    = 8 << 10 // bytes of the URI of a subscription
 )
 

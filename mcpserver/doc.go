@@ -57,23 +57,21 @@
 // to any of them. They share data in a [Shared], such as that of package mcpserver/postgres.
 //
 // One replica holds a session, or a call without a session that waits for its client's answer. The other replicas forward
-// requests for the session or the call to the holder. They find the holder in the Shared, or in the sealed requestState,
-// so that a client cannot choose it. A replica that is stopped by [Server.Drain] hands its sessions over, with their open
-// groups, subscriptions, kept events and state of tools. If a replica dies, other replicas take over its sessions in the
-// state after their last request. The calls in flight on that replica fail, kept events are lost, and the sessions are
-// notified as if all lists had changed.
+// requests for the session or the call to the holder, which they find in the Shared or in the sealed requestState. A
+// replica that is stopped by [Server.Drain] hands its sessions over, with their open groups, subscriptions, kept events and
+// state of tools. If a replica dies, other replicas take over its sessions in the state after their last request. The calls
+// in flight on that replica fail, kept events are lost, and the sessions are notified as if all lists had changed.
 //
 // Requests in flight and sessions of each credential and of each [Identity] are limited over all replicas, and so is how
 // often tools run; see [Rate]. For requests and sessions each replica reserves a part of the limit. A replica that needs
-// more takes it from the part that no replica has reserved, and gives it back within two seconds when it no longer needs
-// it. Two things can exceed a limit:
+// more reserves more, if some is left, and returns within two seconds what it does not need. Two things can exceed a limit:
 //
 //   - A session that a replica takes over counts, but is not refused.
 //   - A replica that cannot reach the Shared may have requests in flight after the others have taken over its part.
 //
 // The other limits are for each replica. A replica that cannot reach the Shared for several seconds refuses requests of
 // sessions, because other replicas may have taken the sessions over, and requests of identities that had no request in
-// flight on it. [Server.ResourceUpdated] notifies the clients of one replica: call it on all replicas.
+// flight there. [Server.ResourceUpdated] notifies the clients of one replica: call it on all replicas.
 //
 // # Prompts, resources and skills
 //

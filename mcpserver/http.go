@@ -110,15 +110,15 @@ func refuse(w http.ResponseWriter, status int, m *rpc.Message, e *rpc.Error) {
 	_, _ = w.Write(rpc.Answer(m.ID, nil, e)) // fails if the client has left
 }
 
-// postSessionless handles a message of a client without sessions. Notifications are ignored: such a client cancels a
-// request by closing the connection, and notifications/cancelled could only name the request of another client.
+// postSessionless handles a message of a client without sessions. It ignores notifications: the client cancels a request by
+// closing the connection, and its notifications/cancelled could only name the request of another client.
 func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message, version, header string) {
 	if !m.IsRequest() {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
 	err := m.Meta.Check()
-	switch { // these errors say more
+	switch { // more specific errors
 	case version == "":
 		err = rpc.Errorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyProtocolVersion)
 	case header != version:

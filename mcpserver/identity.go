@@ -219,7 +219,7 @@ func (g *registry) enter(id Identity, from Authenticator) (*account, error) {
 	a := g.accounts[key]
 	if a == nil {
 		limits := &g.cat.limits
-		keepUnused := limits.Idle + limits.Ask
+		keepUnused := limits.Idle + limits.Ask // a client may return with an answer, and needs the state of its tools
 		if len(g.accounts) >= limits.Sessions {
 			keepUnused = min(minKept, limits.Idle)
 		}

@@ -49,7 +49,9 @@ func newSession(c *client) *session {
 
 // readsEmptyEvents reports whether the client understands events without data: clients of older revisions parse the
 // data of every event as JSON. See [wire.Replay.New].
-func (c *session) readsEmptyEvents() bool { return c.snapshot().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION }
+func (c *session) readsEmptyEvents() bool {
+	return c.snapshot().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION
+}
 
 // toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.
 func (c *session) toolsChange(ctx context.Context) changes {
