@@ -20,13 +20,13 @@ type Config struct {
 	Name, Version string
 	Title         string // for people; may be empty
 
-	// Instructions are for the host's model. They precede the instructions of the toolkit's basic group.
-	// MaxInstructions is the limit for both together, in bytes; 0 is 16 KiB. Longer text is cut off.
+	// Instructions are for the host's model, and precede the instructions of the toolkit's basic group. MaxInstructions
+	// is the limit for all instructions together, in bytes; 0 is 16 KiB. Longer text is cut off.
 	Instructions    string
 	MaxInstructions int
 
 	// Policy decides about calls. nil is the zero policy, which asks the host about every call except calls of
-	// control tools. It must not be changed afterwards. New returns an error if a rule names a tool that does not
+	// control tools. The policy must not be changed after New. New returns an error if a rule names a tool that does not
 	// exist and the name is similar to that of an existing tool, or if a tool cannot read the pattern of a rule.
 	Policy *permission.Policy
 
@@ -48,7 +48,7 @@ type Config struct {
 	// as a negative number: the list never contains all tools.
 	MaxListBytes int
 
-	// PageSize is the largest number of tools or groups in a page of a list; 0 is no limit.
+	// PageSize is the largest number of entries in a page of a list; 0 is no limit for tools and groups, and 1000 for others.
 	PageSize int
 
 	// Credentials are the credentials of HTTP clients, and Authenticator decides about requests without one of them. If
@@ -66,7 +66,7 @@ type Config struct {
 	// Replicas, unless nil, makes this server one of several that serve as one over HTTP.
 	Replicas *Replicas
 
-	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe for concurrent use.
+	// Audit, unless nil, is called after every call, before the answer is sent. It must be safe for concurrent use.
 	Audit func(Record)
 
 	// Listed, unless nil, is called when a client gets the first page of tools, with the bytes of the definitions in all
@@ -76,7 +76,7 @@ type Config struct {
 	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
 }
 
-// A Credential is a token that clients over HTTP must send. It determines what they may see and do.
+// A Credential is a token that clients over HTTP must send, and what these clients may see and do.
 type Credential struct {
 	Name  string // unique; for audit records
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more

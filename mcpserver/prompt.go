@@ -124,7 +124,8 @@ func (r *request) configuredArguments(kind mcpupstream.Kind, name string) (args 
 	return nil, false
 }
 
-// completion returns the result of completion/complete. total is the number of all possible values; 0 with some values means that the number is unknown.
+// completion returns the result of completion/complete. total is the number of all possible values; 0 with some values means
+// that the number is unknown.
 func completion(values []string, total int) object {
 	sent := values[:min(len(values), maxCompletions)]
 	o := object{"values": sent, "hasMore": max(total, len(values)) > len(sent)}
