@@ -42,6 +42,8 @@ type encoder struct {
 	seen    hash.Hash        // hash of everything encoded so far
 	err     error            // the first error
 
+	keptThinking bool // see body
+
 	pending []*model.ToolChange // see flush
 	defined map[string]bool     // tools that the request has defined so far
 	renames map[string]renames  // of these tools

@@ -37,6 +37,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 	}
 	text, thoughts := textsOf(m)
 	withThinking := !e.refused.withoutThinking.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
+	e.keptThinking = e.keptThinking || withThinking
 	for _, b := range k.Blocks {
 		kind := jsonString(b.Block["type"])
 		switch kind {

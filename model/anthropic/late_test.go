@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -242,6 +243,7 @@ func TestRefusals(t *testing.T) {
 type refusesBoth struct {
 	text, refusal string
 	arrived       sync.WaitGroup
+	refused       atomic.Int32
 }
 
 func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
@@ -253,6 +255,7 @@ func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		return http.DefaultClient.Do(r)
 	}
+	c.refused.Add(1)
 	c.arrived.Done()
 	c.arrived.Wait()
 	text := fmt.Sprintf(`{"type":"error","error":{"type":"invalid_request_error","message":%q}}`, c.refusal)
@@ -261,6 +264,11 @@ func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
 
 // TestSimultaneousRefusals sends two requests before the server refuses the first: both are sent again.
 func TestSimultaneousRefusals(t *testing.T) {
+	s := anthropictest.New(t, append([]anthropictest.Turn{anthropictest.Thinking("Hm.").Text("Yes.")}, slices.Repeat([]anthropictest.Turn{anthropictest.Text("ok")}, 8)...)...)
+	answer, _, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
+	if err != nil {
+		t.Fatal(err)
+	}
 	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a"}}
 	talk.Request()
 	talk.Open = []string{"a", "b"}
@@ -273,11 +281,12 @@ func TestSimultaneousRefusals(t *testing.T) {
 		{anthropic.Config{LateTools: &late}, talk.Request(), "tool_addition", "role 'system' is not supported on this model"},
 		{anthropic.Config{}, forced, `"any"`, "tool_choice: type 'any' is not supported by this model"},
 		{anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}}, forced, `"disabled"`, "thinking: 'disabled' is not supported by this model"},
+		{anthropic.Config{}, &model.Request{Messages: append(hi.Messages[:1:1], answer, message.User("Sure?")), System: hi.System}, `"signature"`, "Invalid `signature` in `thinking` block"},
 	} {
 		client := &refusesBoth{text: row.text, refusal: row.refusal}
 		client.arrived.Add(2)
 		row.cfg.HTTPClient = client
-		m := newModel(t, anthropictest.New(t, anthropictest.Text("ok"), anthropictest.Text("ok")), row.cfg)
+		m := newModel(t, s, row.cfg)
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
@@ -287,6 +296,9 @@ func TestSimultaneousRefusals(t *testing.T) {
 			})
 		}
 		both.Wait()
+		if n := client.refused.Load(); n != 2 {
+			t.Errorf("%s: %d requests were refused", row.text, n)
+		}
 	}
 }
 

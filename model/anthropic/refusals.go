@@ -39,22 +39,14 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 		r.forcedChoice.Store(true)
 	case b.thinkingOff && hasAny("thinking") && hasAny("disabled"):
 		r.thinkingOff.Store(true)
-	case hasAny("thinking") && hasAny("signature", "cannot be modified", "bound to a different"):
-		return r.dropThinking(msgs)
+	case b.keptThinking && hasAny("thinking") && hasAny("signature", "cannot be modified", "bound to a different"):
+		for _, m := range msgs {
+			if m.Role == message.RoleAssistant {
+				r.withoutThinking.Add(m)
+			}
+		}
 	default:
 		return false
 	}
 	return true // even if the feature was recorded before: a request that was sent at the same time still had it
-}
-
-// dropThinking records that the answers in msgs must be sent without their thinking. It returns false if all were
-// recorded before.
-func (r *refusals) dropThinking(msgs []*message.Message) bool {
-	changed := false
-	for _, m := range msgs {
-		if m.Role == message.RoleAssistant && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, ok := b.(*message.Thinking); return ok }) {
-			changed = r.withoutThinking.Add(m) || changed
-		}
-	}
-	return changed
 }

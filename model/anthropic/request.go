@@ -33,6 +33,7 @@ type body struct {
 	inlineTools  bool // tools may be added and removed in the conversation
 	forcedChoice bool // a tool must be called
 	thinkingOff  bool // thinking is turned off for this request, although the configuration turns it on
+	keptThinking bool // earlier answers may be sent with their thinking
 }
 
 // encode returns a request in its form on the wire: the same bytes for the same request.
@@ -68,7 +69,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err := m.setHead(b, req, e); err != nil {
 		return nil, err
 	}
-	b.turns, b.renames, b.prefix = e.turns, e.renames, e.sum()
+	b.turns, b.renames, b.prefix, b.keptThinking = e.turns, e.renames, e.sum(), e.keptThinking
 	m.setBreakpoints(b, e)
 	return b, nil
 }

@@ -25,6 +25,7 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 	if p == other {
 		other = m.protocols[0]
 	}
+	var triedEarlyTools, triedWithoutReasoning bool
 	for try := 1; ; try++ {
 		e, ok := errors.AsType[*model.Error](refusal)
 		if !ok {
@@ -32,14 +33,18 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 		}
 		words := strings.ToLower(e.Message)
 		switch {
-		case other != nil && p != other && (!m.proven.Load() && isNotFound(e, words) || !p.responses && wantsResponses(e, words)):
+		// The second protocol is in use if a request that was sent at the same time has found that the server supports it.
+		case other != nil && p != other && (isNotFound(e, words) && (!m.proven.Load() || m.protocol.Load() == other) || !p.responses && wantsResponses(e, words)):
 			p = other
 		case p == other && isNotFound(e, words):
 			e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
 				provider.PublicURL(m.cfg.BaseURL), strings.TrimSuffix(e.Message, "."))
 			return e
-		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLateTools.CompareAndSwap(false, true):
-		case p.responses && isExpired(e, words) && p.history.dropReasoning(req.Messages):
+		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && req.Reveal != nil && !triedEarlyTools:
+			triedEarlyTools = true
+			m.noLateTools.Store(true)
+		case p.responses && isExpired(e, words) && !triedWithoutReasoning && p.history.dropReasoning(req.Messages):
+			triedWithoutReasoning = true
 		default:
 			// Any other rejection of the request shows that the server knows the protocol.
 			if !m.proven.Load() && e.Status < 500 && !isNotFound(e, words) && e.Kind != model.KindAuthentication && e.Kind != model.KindPermission {
@@ -115,18 +120,22 @@ func (m *Model) remedy(p *protocol, err error) {
 }
 
 // dropReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items
-// from now on. It returns false if every answer was marked already.
+// from now on. It returns false if no answer has these.
 func (h *history) dropReasoning(msgs []*message.Message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed := false
+	dropped := false
 	for _, m := range msgs {
 		if m.Role == message.RoleAssistant && hasKept(m) {
-			changed = h.withoutReasoning.Add(m) || changed
+			h.withoutReasoning.Add(m)
+			dropped = true
 		}
 	}
-	for changed && h.recent.Len() > 0 { // the kept encodings may contain the reasoning
-		h.remove(h.recent.Back())
+	if dropped {
+		h.drops++
+		for h.recent.Len() > 0 { // the kept encodings may contain the reasoning
+			h.remove(h.recent.Back())
+		}
 	}
-	return changed
+	return dropped
 }

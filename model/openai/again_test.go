@@ -3,8 +3,12 @@ package openai_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,5 +157,74 @@ func TestLateToolsRefused(t *testing.T) {
 	sent := s.Requests()
 	if len(sent) != 3 || !strings.Contains(string(sent[2].Body), `"name":"b"`) || !m.Reveals() {
 		t.Errorf("%d requests, the last %s", len(sent), sent[len(sent)-1].Body)
+	}
+}
+
+// refusesTwice is a client whose server refuses requests whose path or body contains text: the first after the second
+// has arrived too, and the second after done is closed.
+type refusesTwice struct {
+	status        int
+	text, refusal string
+	refused       atomic.Int32
+	arrived, done chan struct{}
+}
+
+func (c *refusesTwice) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(r.URL.Path+string(body), c.text) {
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		return http.DefaultClient.Do(r)
+	}
+	switch c.refused.Add(1) {
+	case 1:
+		<-c.arrived
+	case 2:
+		close(c.arrived)
+		<-c.done
+	}
+	text := fmt.Sprintf(`{"error":{"message":%q}}`, c.refusal)
+	return &http.Response{StatusCode: c.status, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+// TestSimultaneousRefusals sends two requests before the server refuses the first: each is sent again.
+func TestSimultaneousRefusals(t *testing.T) {
+	s := openaitest.Serve(openaitest.Always(openaitest.Text("yes").Reasoning("Hm.")))
+	defer s.Close()
+	answer, _, err := model.Collect(newModel(t, s, openai.Config{API: openai.APIResponses}).Generate(t.Context(), hi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a", "b"}, Head: []tool.Info{providertest.Tool("a")}}
+	for _, row := range []struct {
+		cfg           openai.Config
+		req           *model.Request
+		status        int
+		text, refusal string
+	}{
+		{openai.Config{}, hi, 404, "/chat/completions", "Not Found"},
+		{openai.Config{API: openai.APIResponses, LateTools: new(true)}, talk.Request(), 400, "additional_tools", "Invalid value: 'additional_tools'."},
+		{openai.Config{API: openai.APIResponses}, &model.Request{Messages: append(hi.Messages[:1:1], answer, message.User("And?"))}, 400, "encrypted-rs_r1",
+			"The encrypted content could not be verified."},
+	} {
+		client := &refusesTwice{status: row.status, text: row.text, refusal: row.refusal, arrived: make(chan struct{}), done: make(chan struct{})}
+		row.cfg.HTTPClient = client
+		m := newModel(t, s, row.cfg)
+		done := sync.OnceFunc(func() { close(client.done) })
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				defer done()
+				if _, _, err := model.Collect(m.Generate(t.Context(), row.req)); err != nil {
+					t.Errorf("%s: %v", row.text, err)
+				}
+			})
+		}
+		both.Wait()
+		if n := client.refused.Load(); n != 2 {
+			t.Errorf("%s: %d requests were refused", row.text, n)
+		}
 	}
 }

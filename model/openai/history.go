@@ -32,6 +32,7 @@ type history struct {
 	size      int       // bytes of all kept conversations
 
 	withoutReasoning provider.MessageSet // answers whose reasoning is not sent
+	drops            int                 // the number of calls that have added to withoutReasoning
 }
 
 // A conversation is the wire form of messages. While it is in the history, the history's lock guards
@@ -44,6 +45,7 @@ type conversation struct {
 	drop   runtime.Cleanup // calls forget when last is gone
 
 	changes []*model.ToolChange // the changes that wire contains
+	drops   int                 // history.drops when the encoding began
 }
 
 // encode returns the wire form of msgs and of the changes to the tools in two parts: settled may be kept; rest may
@@ -101,7 +103,7 @@ func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversatio
 			return c, i + 1
 		}
 	}
-	return new(conversation), 0
+	return &conversation{drops: h.drops}, 0
 }
 
 // put keeps c as the conversation of msgs. A conversation that needs more than a quarter of the limit is not kept: it
@@ -113,9 +115,12 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	end := len(msgs) - 1
 	c.before = append(c.before, msgs[len(c.before):end]...)
 	c.last = weak.Make(msgs[end])
-	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if c.drops != h.drops { // wire may contain reasoning that has been dropped since
+		return
+	}
+	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.removeLast(c.last) // a concurrent request may have put it
 	if h.byLast == nil {
 		h.byLast = map[weak.Pointer[message.Message]]*list.Element{}

@@ -281,3 +281,15 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 		t.Errorf("without a digest: %v allocations", uncached)
 	}
 }
+
+// TestDropWhileEncoding: a conversation that was encoded before its reasoning was dropped is not kept afterwards.
+func TestDropWhileEncoding(t *testing.T) {
+	h := &history{responses: true, limit: maxHistory}
+	msgs := []*message.Message{{Role: message.RoleAssistant, Blocks: message.Blocks{&message.Thinking{Extra: json.RawMessage("{}")}}}}
+	c, _ := h.take(msgs, &toolList{})
+	h.dropReasoning(msgs)
+	h.put(c, msgs)
+	if h.recent.Len() > 0 {
+		t.Error("the conversation was kept")
+	}
+}

@@ -12,14 +12,12 @@ import (
 // for concurrent use.
 type MessageSet struct{ keys sync.Map }
 
-// Add adds a message, and reports whether it was not in the set.
-func (s *MessageSet) Add(m *message.Message) bool {
+// Add adds a message.
+func (s *MessageSet) Add(m *message.Message) {
 	key := weak.Make(m)
-	_, loaded := s.keys.LoadOrStore(key, true)
-	if !loaded {
+	if _, loaded := s.keys.LoadOrStore(key, true); !loaded {
 		runtime.AddCleanup(m, func(key weak.Pointer[message.Message]) { s.keys.Delete(key) }, key)
 	}
-	return !loaded
 }
 
 // Has reports whether a message is in the set.
