@@ -243,7 +243,7 @@ func retryAfter(h http.Header) time.Duration {
 		return seconds(ms / 1000)
 	}
 	v := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(v, 64); err == nil {
+	if s, err := strconv.ParseFloat(v, 64); err == nil && s > 0 { // not NaN either
 		return seconds(s)
 	}
 	at, err := http.ParseTime(v)
@@ -254,7 +254,7 @@ func retryAfter(h http.Header) time.Duration {
 	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = sent // relative to the server's clock, as ours may differ
 	}
-	return max(0, at.Sub(now))
+	return seconds(at.Sub(now).Seconds())
 }
 
 // seconds returns a duration of at most a day, even if a server asks for more, which could
@@ -270,10 +270,13 @@ func quote(body []byte) string {
 	var b strings.Builder
 	isHTML := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 	inTag := false
-	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*limit)]), "") {
+	end := ""
+	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*limit)]), "") { // longer than limit, since tags are left out
+		if b.Len() >= limit {
+			end = "…"
+			break
+		}
 		switch {
-		case b.Len() >= limit:
-			return strings.TrimSpace(b.String()) + "…"
 		case r == '<' && isHTML:
 			inTag = true
 		case r == '>' && inTag:
@@ -283,7 +286,7 @@ func quote(body []byte) string {
 			b.WriteRune(r)
 		}
 	}
-	return strings.Join(strings.Fields(b.String()), " ")
+	return strings.Join(strings.Fields(b.String()), " ") + end
 }
 
 // short returns at most limit bytes of s, without splitting a character.
