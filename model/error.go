@@ -18,7 +18,7 @@ const (
 	KindBadImage       ErrorKind = "bad_image"        // the server rejects an image of the request
 	KindUpstream       ErrorKind = "upstream"         // the server failed, or its answer was invalid
 	KindConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
-	KindUnknown        ErrorKind = "unknown"
+	KindUnknown        ErrorKind = "unknown"          // the status is not an error, such as a redirect
 )
 
 // An Error is a failed model call.
@@ -27,7 +27,7 @@ type Error struct {
 	Status     int           // HTTP status, 0 if there was none
 	RetryAfter time.Duration // the server's Retry-After, 0 if it sent none
 	Message    string        // the server's message, or a description
-	Err        error         // the cause, may be nil; Error includes it if Message is empty
+	Err        error         // the cause, may be nil; the text includes it if Message is empty
 }
 
 func (e *Error) Error() string {

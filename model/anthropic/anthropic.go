@@ -175,7 +175,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
-	cfg.Header = provider.Canonical(cfg.Header)
+	cfg.Header = provider.CanonicalHeader(cfg.Header)
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}

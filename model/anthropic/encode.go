@@ -176,8 +176,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 
 // assistantUnit encodes an assistant message and a result for each of its calls.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
-	results := map[string]*message.ToolResult{}
-	calls, later, n, err := provider.Batch(msgs, results)
+	calls, results, later, n, err := provider.Calls(msgs)
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +218,7 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 				blocks = append(blocks, textBlock(text))
 			}
 		case *message.Data: // the API accepts no files in an answer: send a note
-			blocks = append(blocks, textBlock("("+provider.FileName(b)+")"))
+			blocks = append(blocks, textBlock("("+provider.DescribeFile(b)+")"))
 		case *message.ToolCall:
 			blocks = append(blocks, e.call(b))
 		}

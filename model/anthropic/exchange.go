@@ -85,12 +85,11 @@ func (x *exchange) exchange(m *Model, b *body, a *answer) error {
 	}
 	err := m.client.Post(x.Ctx, messagesPath, b.json(), &resp, opts...)
 	if err != nil {
-		x.Begun(nil)
 		return err
 	}
 	x.Begun(resp.Body)
 	r := bufio.NewReader(x)
-	switch whole, err := provider.Unstreamed(r); {
+	switch whole, err := provider.ReadUnstreamed(r); {
 	case err != nil:
 		return err
 	case whole != nil:
@@ -110,7 +109,7 @@ func (x *exchange) stream(events ssestream.Decoder, a *answer) error {
 			break
 		}
 		if a.reason != "" {
-			x.Ending = endTime // only message_stop may still follow
+			x.EndIdle = endTime // only message_stop may still follow
 		}
 	}
 	err := events.Err()

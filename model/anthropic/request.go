@@ -39,7 +39,7 @@ type body struct {
 // encode returns a request in its form on the wire: the same bytes for the same request.
 func (m *Model) encode(req *model.Request) (*body, error) {
 	b := &body{betas: m.cfg.Betas, inlineTools: m.reveals && !m.refused.inlineTools.Load()}
-	list, digest, changes := provider.Revealed(req, b.inlineTools && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
+	list, digest, changes := provider.ToolsOf(req, b.inlineTools && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
 	tools, err := m.tools.Get(list, digest, newToolList)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package httperror converts error responses of a server to a [model.Error], for authors of models. Callers branch on
-// its kind: whether to try again, to wait, or to shorten the conversation.
+// Package httperror converts error responses of a server to a [model.Error], for authors of models. From its Kind
+// callers learn whether to try again, to wait, or to shorten the conversation.
 //
 //	resp, err := client.Do(req)
 //	…
@@ -10,6 +10,7 @@ package httperror
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -26,15 +27,15 @@ const (
 	maxMessage   = 4 << 10  // bytes of a server's message that are kept
 )
 
-// Of converts a response whose status is not a success, and closes its body. The kind is derived from the
-// body, if that has one of the forms in which servers report errors, and from the status. It reads at most
-// 64 KiB of the body and keeps 4 KiB of its message. Credentials from the header of resp.Request are removed.
+// Of converts a response whose status is not a success, and closes the body. The kind is derived from the
+// body, if that has one of the forms in which servers report errors, and from the status. Of reads at most 64 KiB of
+// the body and keeps 4 KiB of the server's message, in which it replaces credentials from the header of resp.Request.
 // A message about an image gives [model.KindBadImage], even if the request had no image.
 func Of(resp *http.Response) *model.Error {
 	defer resp.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	hide := credentials(resp.Request)
-	body = []byte(hide.Replace(string(body))) // before a part is quoted, which may cut a key in half
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // after an error, what was read is still useful
+	redactor := newRedactor(resp.Request)
+	body = []byte(redactor.Replace(string(body))) // first, since a quotation may end within a key
 	e := InBody(resp.StatusCode, body)
 	if e == nil {
 		text := quote(body)
@@ -43,21 +44,21 @@ func Of(resp *http.Response) *model.Error {
 	if e.Message == "" {
 		e.Message = http.StatusText(resp.StatusCode)
 	}
-	e.Message = hide.Replace(e.Message) // again, since a key may have been escaped in the body's JSON
+	e.Message = redactor.Replace(e.Message) // again, since a key may have been escaped in the body's JSON
 	e.RetryAfter = retryAfter(resp.Header)
 	return e
 }
 
-// credentials returns a Replacer that removes the keys of a request.
-func credentials(req *http.Request) *strings.Replacer {
+// newRedactor returns a Replacer for the keys in the header of a request.
+func newRedactor(req *http.Request) *strings.Replacer {
 	var pairs []string
 	if req != nil {
 		for _, name := range []string{"Authorization", "Proxy-Authorization", "Api-Key", "X-Api-Key", "X-Goog-Api-Key"} {
 			for _, value := range req.Header[name] {
-				if _, token, ok := strings.Cut(value, " "); ok {
-					value = token
+				if _, key, ok := strings.Cut(value, " "); ok { // after a scheme such as Bearer
+					value = key
 				}
-				if len(value) >= 4 { // a shorter one is a placeholder, and may be part of a word
+				if len(value) >= 4 { // a shorter key is a placeholder, and may be part of a word
 					pairs = append(pairs, value, "[redacted]")
 				}
 			}
@@ -66,13 +67,14 @@ func credentials(req *http.Request) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// A fault is the error in a body. Code and Type are words; a Code that is a number is a status.
+// A fault is the error in a body. Code and Type are identifiers, which differ between servers; a Code that is a number
+// is an HTTP status.
 type fault struct {
 	Message, Code, Type string
 }
 
-// InBody converts a body, or an event of a stream, that describes a failure in one of the forms that servers use, and
-// returns nil for any other. status is the response's HTTP status, 0 for a success or if it is unknown.
+// InBody converts a body, or an event of a stream, that has one of the forms in which servers report errors. For any
+// other body it returns nil. status is the response's HTTP status, 0 for a success or if it is unknown.
 func InBody(status int, body []byte) *model.Error {
 	f, ok := parseFault(body, 0)
 	if !ok {
@@ -89,8 +91,8 @@ func InBody(status int, body []byte) *model.Error {
 	return e
 }
 
-// BadAnswer returns the Error for an answer that violates the server's protocol: problem, and a
-// quotation of the beginning of data, if not empty.
+// BadAnswer returns the Error for an answer that violates the server's protocol. Its message is problem and a quotation
+// of the beginning of data, if data is not empty.
 func BadAnswer(problem string, data []byte) *model.Error {
 	if len(data) > 0 {
 		problem += ": " + quote(data)
@@ -99,8 +101,8 @@ func BadAnswer(problem string, data []byte) *model.Error {
 }
 
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}], {"detail":…}, {"message":…} and
-// {"errors":[…]}: the first is OpenAI's, the list Google's, detail FastAPI's. It returns the innermost fault, which a
-// gateway has received from the model's server. Each level is parsed again, so the depth is limited.
+// {"errors":[…]}: the first is OpenAI's, the list Google's, detail FastAPI's. Of nested faults it returns the innermost,
+// which a gateway has received from the model's server. Every level parses all deeper ones, so the depth is limited.
 func parseFault(body []byte, depth int) (fault, bool) {
 	if depth > 8 {
 		return fault{}, false
@@ -113,39 +115,29 @@ func parseFault(body []byte, depth int) (fault, bool) {
 	if json.Unmarshal(body, &text) == nil && text != "" {
 		return fault{Message: text}, true
 	}
-	var o map[string]json.RawMessage
-	if json.Unmarshal(body, &o) != nil {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil {
 		return fault{}, false
 	}
 	for _, name := range []string{"error", "detail", "errors"} {
-		raw, ok := o[name]
-		if !ok || string(raw) == "null" {
-			continue
-		}
-		f, ok := parseFault(raw, depth+1)
+		f, ok := parseFault(object[name], depth+1)
 		if !ok {
 			continue
 		}
-		if f.Code == "" {
-			f.Code = word(o["code"])
-		}
-		if f.Message == "" {
-			f.Message = word(o["message"])
-		}
+		f.Code = cmp.Or(f.Code, textOf(object["code"]))
+		f.Message = cmp.Or(f.Message, textOf(object["message"]))
 		return f, true
 	}
-	f := fault{Message: word(o["message"]), Code: word(o["code"]), Type: word(o["type"])}
-	if f.Message == "" {
-		f.Message = word(o["msg"])
-	}
-	if f.Type == "" {
-		f.Type = word(o["status"]) // Google's: RESOURCE_EXHAUSTED
+	f := fault{
+		Message: cmp.Or(textOf(object["message"]), textOf(object["msg"])),
+		Code:    textOf(object["code"]),
+		Type:    cmp.Or(textOf(object["type"]), textOf(object["status"])), // Google's status: RESOURCE_EXHAUSTED
 	}
 	return f, f.Message != "" || f.Code != ""
 }
 
-// word returns a string or a number as text, empty for anything else.
-func word(raw json.RawMessage) string {
+// textOf returns a JSON string or number as text, empty for anything else.
+func textOf(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s
@@ -158,13 +150,13 @@ func word(raw json.RawMessage) string {
 }
 
 // faultKind classifies a fault. Code, type and message take precedence over the status, because gateways
-// pass on an upstream's error with a status of their own. But 429 is always a
-// rate limit: "reduce the length" then refers to tokens a minute.
+// pass on an upstream's error with a status of their own. But 429 is always a rate limit: with this status, a
+// message such as "reduce the length of the messages" is about tokens a minute.
 func faultKind(status int, f fault) model.ErrorKind {
-	words := strings.ToLower(f.Code + " " + f.Type)
-	has := func(s string) bool { return strings.Contains(words, s) }
+	codes := strings.ToLower(f.Code + " " + f.Type)
+	has := func(s string) bool { return strings.Contains(codes, s) }
 	switch {
-	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(words, strings.ToLower(f.Message)):
+	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(codes, strings.ToLower(f.Message)):
 		return model.KindContextTooLong
 	case has("rate_limit"), has("insufficient_quota"), has("resource_exhausted"), has("throttl"):
 		return model.KindRateLimit
@@ -180,14 +172,14 @@ func faultKind(status int, f fault) model.ErrorKind {
 	return model.KindUpstream
 }
 
-// isTooLong recognizes the ways in which servers say that the conversation is too long. A max_tokens that is too
-// large is different: a shorter conversation does not help.
-func isTooLong(words, message string) bool {
+// isTooLong recognizes the codes and messages with which servers say that the conversation is too long. A max_tokens
+// that is too large is different: a shorter conversation does not help.
+func isTooLong(codes, message string) bool {
 	if strings.Contains(message, "max_tokens") && strings.Contains(message, "too large") {
 		return false
 	}
 	for _, s := range []string{"context_length", "context_window", "exceed_context_size", "context_too_long", "request_too_large"} {
-		if strings.Contains(words, s) {
+		if strings.Contains(codes, s) {
 			return true
 		}
 	}
@@ -204,11 +196,11 @@ func isTooLong(words, message string) bool {
 	return false
 }
 
-// imageKind returns KindBadImage for an error that is about an image, and otherwise kind. Whether the request has an
-// image is for the caller to check. Ollama and llama.cpp report an image that they cannot decode with status 500.
-func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
-	words = strings.ToLower(words)
-	has := func(s string) bool { return strings.Contains(words, s) }
+// imageKind returns KindBadImage for an error whose text is about an image, and otherwise kind. Whether the request has
+// an image is for the caller to check. Ollama and llama.cpp report an image that they cannot decode with status 500.
+func imageKind(kind model.ErrorKind, text string) model.ErrorKind {
+	text = strings.ToLower(text)
+	has := func(s string) bool { return strings.Contains(text, s) }
 	switch {
 	case kind == model.KindInvalidRequest && has("image"),
 		kind == model.KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
@@ -217,7 +209,8 @@ func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	return kind
 }
 
-// statusKind classifies a status. 402 means no credit, 413 a proxy's limit on the size, 529 overload.
+// statusKind classifies a status. 402 means no credit, 413 a proxy's limit on the size, 529 overload. After 408, 409 and
+// 425 the same request may succeed later, as after a failure of the server.
 func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -257,8 +250,7 @@ func retryAfter(h http.Header) time.Duration {
 	return seconds(at.Sub(now).Seconds())
 }
 
-// seconds returns a duration of at most a day, even if a server asks for more, which could
-// overflow or stop a program for good.
+// seconds returns a duration of at most a day: a longer wait could overflow, or stop a program for good.
 func seconds(s float64) time.Duration {
 	const day = 24 * 60 * 60
 	return time.Duration(max(0, min(s, day)) * float64(time.Second))
@@ -266,7 +258,7 @@ func seconds(s float64) time.Duration {
 
 // quote returns the beginning of an unknown body, on one line and without HTML tags.
 func quote(body []byte) string {
-	const limit = 300
+	const limit = 300 // bytes
 	var b strings.Builder
 	isHTML := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 	inTag := false
@@ -289,7 +281,7 @@ func quote(body []byte) string {
 	return strings.Join(strings.Fields(b.String()), " ") + end
 }
 
-// short returns at most limit bytes of s, without splitting a character.
+// short returns s, or its first limit bytes and "…". It does not split a character.
 func short(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -122,8 +122,7 @@ func (e *encoder) object(v any, extras []member) {
 
 // assistantUnit appends an assistant message and a result for each of its calls, in order.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
-	results := map[string]*message.ToolResult{}
-	calls, later, n, err := provider.Batch(msgs, results)
+	calls, results, later, n, err := provider.Calls(msgs)
 	if err != nil {
 		return 0, false, err
 	}
@@ -172,7 +171,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 			case *message.Text:
 				parts = append(parts, b.Text)
 			case *message.Data:
-				name := provider.FileName(b)
+				name := provider.DescribeFile(b)
 				parts = append(parts, "("+name+" follows the results)")
 				files = append(files, &message.Text{Text: "From " + c.Name + " (" + c.ID + "), " + name + ":"}, b)
 			}
@@ -253,7 +252,7 @@ func assistantText(blocks message.Blocks) string {
 				parts = append(parts, text)
 			}
 		case *message.Data:
-			parts = append(parts, "("+provider.FileName(b)+")")
+			parts = append(parts, "("+provider.DescribeFile(b)+")")
 		}
 	}
 	return strings.Join(parts, "\n\n")
@@ -282,7 +281,7 @@ func (e *encoder) dataPart(d *message.Data) any {
 	case encoded != "" && d.MediaType == "application/pdf":
 		return filePart{"file", fileData{cmp.Or(d.Name, "file.pdf"), url}}
 	case encoded != "" && provider.IsText(d):
-		return e.textPart(provider.FileName(d) + ":\n" + string(d.Bytes))
+		return e.textPart(provider.DescribeFile(d) + ":\n" + string(d.Bytes))
 	}
 	return e.textPart(provider.FileNote(d))
 }

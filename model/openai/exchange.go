@@ -22,11 +22,9 @@ type exchange struct {
 func (x *exchange) send(m *Model, p *protocol, b body) error {
 	resp, err := m.do(x.Ctx, p, b)
 	if err != nil {
-		x.Begun(nil)
 		return err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
-		x.Begun(nil)
 		return httperror.Of(resp)
 	}
 	x.Begun(resp.Body)

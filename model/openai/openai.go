@@ -156,7 +156,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
-	cfg.Header = provider.Canonical(cfg.Header)
+	cfg.Header = provider.CanonicalHeader(cfg.Header)
 	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {
 		return nil, fmt.Errorf("openai: no key for %s; set OPENAI_API_KEY, or Config.Key in Go; only a local server (OPENAI_BASE_URL) needs none", u.Host)
 	}

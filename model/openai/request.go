@@ -31,7 +31,7 @@ type wireRequest struct {
 // encode returns a request's body, the same bytes for the same request, and the encoded tools. What
 // an earlier request has encoded is not copied: see toolCache, opening and history.
 func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList, err error) {
-	infos, digest, changes := provider.Revealed(req, m.reveals && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil, 0)
+	infos, digest, changes := provider.ToolsOf(req, m.reveals && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil, 0)
 	head, err := p.tools.get(infos, digest)
 	if err != nil {
 		return nil, nil, err

@@ -85,7 +85,7 @@ func read(x *exchange, a parser) error {
 	l := newLines(x)
 	defer l.release()
 	defer x.drain(l)
-	whole, err := provider.Unstreamed(l.Reader)
+	whole, err := provider.ReadUnstreamed(l.Reader)
 	switch {
 	case err != nil:
 		return err
@@ -130,7 +130,7 @@ func stream(l *lines, x *exchange, a parser) error {
 			}
 		}
 		if a.finishing() {
-			x.Ending = usageTime // only the usage and [DONE] may follow
+			x.EndIdle = usageTime // only the usage and [DONE] may follow
 		}
 	}
 	return nil

@@ -1,4 +1,5 @@
-// Package again reports retries of a request to a model to a function in its context.
+// Package again reports the retries of a request to a model. The function that receives the reports is in the context
+// of the request.
 package again
 
 import (
@@ -6,8 +7,8 @@ import (
 	"time"
 )
 
-// A Func is called when a request will be sent again, with the number of the failed try, counted from 1, the wait
-// until the next one, and the failure.
+// A Func is called before a request is sent again, with the number of the failed try, counted from 1, the wait until the
+// next try, and the failure. It is also called before a request waits for a rate limit, with the try 0.
 type Func func(try int, wait time.Duration, err error)
 
 type key struct{}
@@ -21,7 +22,7 @@ func From(ctx context.Context) Func {
 // With returns a context in which f replaces the Func of ctx.
 func With(ctx context.Context, f Func) context.Context { return context.WithValue(ctx, key{}, f) }
 
-// Notify calls the Func in ctx, if any.
+// Notify calls the Func in ctx, if there is one.
 func Notify(ctx context.Context, try int, wait time.Duration, err error) {
 	if f := From(ctx); f != nil {
 		f(try, wait, err)

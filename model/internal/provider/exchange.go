@@ -1,5 +1,5 @@
-// Package provider has what the models of all vendors share: an exchange with a server within time limits, and the
-// encoding of parts of a conversation that an API does not support.
+// Package provider has what the models of all vendors share: the exchange with a server within time limits, and the
+// encoding of those parts of a conversation that an API does not support.
 package provider
 
 import (
@@ -25,30 +25,29 @@ import (
 // Limits are how long a server may be silent: until its answer begins, and within the answer.
 type Limits struct{ Header, Idle time.Duration }
 
-// An Exchange sends one request and reads its answer. One goroutine uses it, except for the timer's function. It
+// An Exchange sends one request and reads its answer. Only one goroutine may use it; its timer runs on another. It
 // has contexts as fields since it lasts for one call.
 type Exchange struct {
-	Ctx    context.Context // ends with the caller's context, or when the server is silent too long
-	Ending time.Duration   // if not 0, the limit on silence from now on, since the model has finished
-	EOF    bool            // the body has been read to its end
+	Ctx     context.Context // ends with the caller's context, or when the server is silent too long
+	EndIdle time.Duration   // the limit on silence after the model has finished; 0 until then
+	EOF     bool            // the body has been read to its end
 
-	parent context.Context // the caller's
-	cancel context.CancelCauseFunc
-	limits Limits
-	body   io.ReadCloser
-	timer  *time.Timer // ends Ctx unless it is stopped
-	begun  atomic.Bool // the header of the answer has come
+	callerCtx context.Context
+	cancel    context.CancelCauseFunc // of Ctx
+	limits    Limits
+	body      io.ReadCloser // nil until the header of the answer has arrived
+	timer     *time.Timer   // calls timedOut unless it is stopped
+	begun     atomic.Bool   // body is set, for timedOut
 }
 
 // Start begins an exchange, which must be closed.
 func (x *Exchange) Start(ctx context.Context, limits Limits) {
-	x.parent, x.limits = ctx, limits
+	x.callerCtx, x.limits = ctx, limits
 	x.Ctx, x.cancel = context.WithCancelCause(ctx)
 	x.timer = time.AfterFunc(limits.Header, x.timedOut)
 }
 
-// timedOut ends an exchange because the server was silent. The reason becomes the context's cause, which Explain
-// returns.
+// timedOut ends an exchange because the server was silent. The reason becomes the cause of Ctx, which Explain reports.
 func (x *Exchange) timedOut() {
 	if !x.begun.Load() {
 		x.cancel(fmt.Errorf("no answer began within %v", x.limits.Header))
@@ -57,7 +56,7 @@ func (x *Exchange) timedOut() {
 	}
 }
 
-// Begun must be called when the header of the answer has arrived, or with a nil body when the request has failed.
+// Begun must be called when the header of the answer has arrived.
 func (x *Exchange) Begun(body io.ReadCloser) {
 	x.begun.Store(true)
 	x.body = body
@@ -67,8 +66,8 @@ func (x *Exchange) Begun(body io.ReadCloser) {
 // consumer takes, does not count.
 func (x *Exchange) Read(p []byte) (int, error) {
 	limit := x.limits.Idle
-	if x.Ending > 0 {
-		limit = min(limit, x.Ending)
+	if x.EndIdle > 0 {
+		limit = min(limit, x.EndIdle)
 	}
 	x.timer.Reset(limit)
 	n, err := x.body.Read(p)
@@ -77,7 +76,7 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Within returns the rest of the body, all of which must come within the limit.
+// Within returns the rest of the body, all of which must arrive within the limit.
 func (x *Exchange) Within(limit time.Duration) io.Reader {
 	x.timer.Reset(limit)
 	return x.body
@@ -92,14 +91,14 @@ func (x *Exchange) Close() {
 	x.cancel(nil)
 }
 
-// Explain returns the error to report for an error in an exchange about a conversation. If the caller's context has
-// ended, it returns the context's error, which is not retried.
+// Explain returns the error to report to the caller for an error of the exchange. If the caller's context has ended,
+// that is the context's error, which is not retried.
 func (x *Exchange) Explain(err error, conversation []*message.Message) error {
-	if ended := x.parent.Err(); ended != nil {
-		return fmt.Errorf("model call: %w", ended)
+	if ctxErr := x.callerCtx.Err(); ctxErr != nil {
+		return fmt.Errorf("model call: %w", ctxErr)
 	}
 	if e, ok := errors.AsType[*model.Error](err); ok {
-		if e.Kind == model.KindBadImage && !holdsImage(conversation) {
+		if e.Kind == model.KindBadImage && !hasImage(conversation) { // package httperror does not know the conversation
 			e.Kind = model.KindInvalidRequest
 		}
 		return err
@@ -110,17 +109,18 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
 }
 
-// MaxLine bounds a line of a stream, and an answer that is not a stream. An image comes in one line.
+// MaxLine is the limit, in bytes, of a line of a stream and of an answer that is not a stream. A stream has a whole image
+// in one line.
 const MaxLine = 64 << 20
 
-// Unstreamed returns an answer that is not a stream. For a stream it returns nil and consumes at most white space. The
+// ReadUnstreamed returns an answer that is not a stream. For a stream it returns nil and consumes at most white space. The
 // first byte decides: a server may ignore the request's "stream", and send a wrong Content-Type.
-func Unstreamed(r *bufio.Reader) ([]byte, error) {
+func ReadUnstreamed(r *bufio.Reader) ([]byte, error) {
 	first, err := firstByte(r)
 	switch {
 	case err == io.EOF:
 		return nil, httperror.BadAnswer("the server's answer is empty; check the base URL and the model", nil)
-	case err != nil || first != '{' && first != '[' && first != '<':
+	case err != nil || first != '{' && first != '[' && first != '<': // neither JSON nor HTML: a stream
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(r, MaxLine+1))
@@ -163,9 +163,9 @@ var Client = sync.OnceValue(func() *http.Client {
 	return &http.Client{Transport: t}
 })
 
-// Canonical returns a copy of h with canonical names. Otherwise a header that the caller
+// CanonicalHeader returns a copy of h with canonical names. Otherwise a header that the caller
 // wrote as "authorization" would be sent in addition to the Authorization that it should replace.
-func Canonical(h http.Header) http.Header {
+func CanonicalHeader(h http.Header) http.Header {
 	c := make(http.Header, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		key := http.CanonicalHeaderKey(name)
@@ -177,7 +177,7 @@ func Canonical(h http.Header) http.Header {
 // Server returns the host of a base URL, and its port.
 func Server(base string) (host string, port int) {
 	u, err := url.Parse(base)
-	if err != nil { // no model is made with such a URL
+	if err != nil { // unreachable: New rejects such a URL
 		return "", 0
 	}
 	port = map[string]int{"http": 80, "https": 443}[u.Scheme]

@@ -15,7 +15,7 @@ func (spaces) Read(p []byte) (int, error) { return copy(p, strings.Repeat(" ", l
 func TestUnstreamedLimit(t *testing.T) {
 	for _, first := range []string{"{", "<"} {
 		r := bufio.NewReader(io.MultiReader(strings.NewReader(first), spaces{}))
-		if _, err := Unstreamed(r); err == nil || !strings.Contains(err.Error(), "longer than") {
+		if _, err := ReadUnstreamed(r); err == nil || !strings.Contains(err.Error(), "longer than") {
 			t.Error(err)
 		}
 	}

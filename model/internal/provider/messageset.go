@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A MessageSet is a set of messages with weak references: a message that is collected leaves the set. It is safe
-// for concurrent use.
+// A MessageSet is a set of messages with weak references: a message that is garbage-collected leaves the set. It
+// is safe for concurrent use.
 type MessageSet struct{ keys sync.Map }
 
 // Add adds a message.

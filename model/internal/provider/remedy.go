@@ -10,20 +10,20 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Remedy adds what to change to an error for a wrong key, or for an unknown path or model. key is the result of
-// [KeySource], and vendor the beginning of the names of the environment variables.
-func Remedy(err error, vendor, key, base, name string) {
+// Remedy tells the reader of an error for a wrong key, or for an unknown path or model, what to change. vendor is the
+// beginning of the names of the environment variables, and keySource the result of [KeySource].
+func Remedy(err error, vendor, keySource, baseURL, modelName string) {
 	e, ok := errors.AsType[*model.Error](err)
 	switch {
 	case !ok:
 	case e.Kind == model.KindAuthentication:
-		AddRemedy(e, fmt.Sprintf("check %s, which must be a key for %s", key, PublicURL(base)))
+		AddRemedy(e, fmt.Sprintf("check %s, which must be a key for %s", keySource, PublicURL(baseURL)))
 	case e.Status == http.StatusNotFound && e.Kind == model.KindInvalidRequest:
-		AddRemedy(e, fmt.Sprintf("check Config.Model (KITBAG_MODEL), now %q, and Config.BaseURL (%s_BASE_URL), now %s", name, vendor, PublicURL(base)))
+		AddRemedy(e, fmt.Sprintf("check Config.Model (KITBAG_MODEL), now %q, and Config.BaseURL (%s_BASE_URL), now %s", modelName, vendor, PublicURL(baseURL)))
 	}
 }
 
-// KeySource names where the key for a server comes from.
+// KeySource names the setting that the key for a server comes from. headers are those that may have a key.
 func KeySource(header http.Header, vendor string, headers ...string) string {
 	for _, h := range headers {
 		if header.Get(h) != "" {
@@ -33,7 +33,7 @@ func KeySource(header http.Header, vendor string, headers ...string) string {
 	return "Config.Key (" + vendor + "_API_KEY)"
 }
 
-// AddRemedy adds to an error what to do.
+// AddRemedy appends to the message of an error what to do.
 func AddRemedy(e *model.Error, remedy string) {
 	e.Message = strings.TrimSuffix(e.Message, ".") + "; " + remedy
 }
@@ -41,7 +41,7 @@ func AddRemedy(e *model.Error, remedy string) {
 // PublicURL returns a base URL without the user, password and query, which may be secret.
 func PublicURL(base string) string {
 	u, err := url.Parse(base)
-	if err != nil { // no model is made with such a URL
+	if err != nil { // unreachable: New rejects such a URL
 		return "the server"
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// A branch is a schema in an allOf, anyOf or oneOf.
+// A branch is a schema in an allOf, anyOf or oneOf, or the schema around these.
 type branch struct {
-	Properties map[string]json.RawMessage
-	Required   []string
-	inAllOf    bool // its required members are required in any case
+	Properties  map[string]json.RawMessage
+	Required    []string
+	alternative bool // in an anyOf or oneOf
 }
 
 // ObjectSchema returns the schema of a tool's arguments in the form that the APIs accept: of an object, with
-// properties, and without allOf, anyOf, oneOf and further refused members at the top. A schema that has this form
-// already is returned unchanged. Otherwise the result may allow more; the tool validates its arguments itself.
+// properties, and without allOf, anyOf, oneOf and the keywords in refused at the top. A schema that has this form
+// already is returned unchanged. Otherwise the result may allow more than schema: the tool validates its arguments itself.
 func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, error) {
 	if len(schema) == 0 || string(schema) == "null" {
 		return json.RawMessage(`{"type":"object","properties":{}}`), nil
@@ -24,25 +24,25 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
 		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
 	}
-	root := branch{inAllOf: true}
+	var root branch // ignoring properties and required of a wrong type
 	_ = json.Unmarshal(top["properties"], &root.Properties)
 	_ = json.Unmarshal(top["required"], &root.Required)
 	branches := []branch{root}
 	changed := string(top["type"]) != `"object"` || root.Properties == nil
-	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
 		var list []json.RawMessage
-		_ = json.Unmarshal(top[word], &list) // ignore anything but a list
+		_ = json.Unmarshal(top[keyword], &list) // ignore anything but a list
 		for _, raw := range list {
-			b := branch{inAllOf: word == "allOf"}
+			b := branch{alternative: keyword != "allOf"}
 			if json.Unmarshal(raw, &b) == nil { // a branch may be true or false
 				branches = append(branches, b)
 			}
 		}
-		refused = append(refused, word)
+		refused = append(refused, keyword)
 	}
-	for _, word := range refused {
-		changed = changed || top[word] != nil
-		delete(top, word)
+	for _, keyword := range refused {
+		changed = changed || top[keyword] != nil
+		delete(top, keyword)
 	}
 	if !changed {
 		return schema, nil
@@ -51,10 +51,11 @@ func ObjectSchema(schema json.RawMessage, refused ...string) (json.RawMessage, e
 	return json.Marshal(top)
 }
 
-// merge sets the properties of all branches. A property is required if an allOf or every alternative requires it.
+// merge gives top the properties of all branches. A property is required if every alternative requires it, or a branch
+// that is not an alternative.
 func merge(top map[string]json.RawMessage, branches []branch) {
 	properties := map[string]json.RawMessage{}
-	var required, either []string // by an allOf; by every alternative
+	var required, byAlternatives []string // byAlternatives: by every alternative so far
 	hasAlternative := false
 	for _, b := range branches {
 		for name, schema := range b.Properties {
@@ -63,18 +64,18 @@ func merge(top map[string]json.RawMessage, branches []branch) {
 			}
 		}
 		switch {
-		case b.inAllOf:
+		case !b.alternative:
 			required = append(required, b.Required...)
 		case !hasAlternative:
-			either, hasAlternative = slices.Clone(b.Required), true
+			byAlternatives, hasAlternative = slices.Clone(b.Required), true
 		default:
-			either = slices.DeleteFunc(either, func(name string) bool { return !slices.Contains(b.Required, name) })
+			byAlternatives = slices.DeleteFunc(byAlternatives, func(name string) bool { return !slices.Contains(b.Required, name) })
 		}
 	}
 	top["type"] = json.RawMessage(`"object"`)
 	top["properties"], _ = json.Marshal(properties) // cannot fail: the members were valid JSON
 	delete(top, "required")
-	if required = slices.Compact(slices.Sorted(slices.Values(append(required, either...)))); len(required) > 0 {
+	if required = slices.Compact(slices.Sorted(slices.Values(append(required, byAlternatives...)))); len(required) > 0 {
 		top["required"], _ = json.Marshal(required) // strings always encode
 	}
 }

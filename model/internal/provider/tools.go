@@ -13,17 +13,17 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxToolLists is the number of encoded tool lists that are kept.
+// maxToolLists is the maximum number of lists in a ToolCache.
 const maxToolLists = 64
 
-// A ToolCache keeps encoded tool lists by the digests in requests. The caller must use equal digests only for
-// equal tools; see model.Request. It is safe for concurrent use.
+// A ToolCache keeps encoded tool lists by [model.Request.Digest]: equal digests mean equal tools. It is safe for
+// concurrent use.
 type ToolCache[L any] struct {
 	mu    sync.Mutex
 	lists map[string]*L
 }
 
-// Get returns the encoded list of tools. Without a digest it is encoded each time.
+// Get returns the encoded list of tools. A list without a digest is encoded each time.
 func (c *ToolCache[L]) Get(tools []tool.Info, digest string, encode func([]tool.Info) (*L, error)) (*L, error) {
 	if digest == "" {
 		return encode(tools)
@@ -48,19 +48,19 @@ func (c *ToolCache[L]) Get(tools []tool.Info, digest string, encode func([]tool.
 	return list, nil
 }
 
-// Revealed returns the list of tools of a request, its digest, and the changes to it. If the server does
-// not support changes, or these cannot be sent, the list has all tools that may be called. others is the number of tools
-// in front of every list: tools can only be added to a request that already has a tool.
-func Revealed(req *model.Request, supported bool, others int) (head []tool.Info, digest string, changes []*model.ToolChange) {
-	if !supported || req.Reveal == nil || req.Extra["tools"] != nil {
+// ToolsOf returns the tools at the head of a request, their digest, and the changes to them in the conversation. If
+// there are no changes, or they cannot be sent, the head has all tools that may be called. serverTools is the number of
+// tools that the server runs: changes can only be sent after a head with at least one tool.
+func ToolsOf(req *model.Request, supportsChanges bool, serverTools int) (head []tool.Info, digest string, changes []*model.ToolChange) {
+	if !supportsChanges || req.Reveal == nil || req.Extra["tools"] != nil { // this Extra replaces all tools
 		return req.Tools, req.Digest, nil
 	}
-	v := req.Revealed()
+	reveal := req.Revealed()
 	isChoice := func(t tool.Info) bool { return t.Name == req.Choice.Name }
-	if len(v.Head)+others == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, isChoice) {
+	if len(reveal.Head)+serverTools == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(reveal.Head, isChoice) {
 		return req.Tools, req.Digest, nil // the APIs require a chosen tool to be in the head
 	}
-	return v.Head, v.Digest, v.Changes
+	return reveal.Head, reveal.Digest, reveal.Changes
 }
 
 // CheckOutput returns an error if the schema of an answer is not a JSON object.
@@ -72,8 +72,8 @@ func CheckOutput(out *model.OutputSchema) error {
 	return nil
 }
 
-// Arguments returns the input of a call, or an empty object if it is not a JSON object: the conversation keeps
-// whatever the model sent.
+// Arguments returns the input of a call, or an empty object if the model sent anything but a JSON object, which the
+// conversation keeps but the APIs reject.
 func Arguments(input json.RawMessage) json.RawMessage {
 	trimmed := bytes.TrimSpace(input)
 	if !bytes.HasPrefix(trimmed, []byte("{")) || !json.Valid(trimmed) {
@@ -82,9 +82,10 @@ func Arguments(input json.RawMessage) json.RawMessage {
 	return trimmed
 }
 
-// CheckName returns an error if another tool has the name on the wire.
-func CheckName(taken map[string]string, wire, name string) error {
-	if other, ok := taken[wire]; ok {
+// CheckName returns an error if another tool has the same name on the wire. names has the tools' own names by those on
+// the wire.
+func CheckName(names map[string]string, wire, name string) error {
+	if other, ok := names[wire]; ok {
 		return fmt.Errorf("tools %q and %q are both sent as %q, as the API allows only letters, digits, _ and - in names; rename one", other, name, wire)
 	}
 	return nil
@@ -101,7 +102,7 @@ func WireName(name string, limit int) string {
 		}
 	}
 	if len(b) > limit {
-		b = append(append(b[:limit-8], '_'), Hash(name)...)
+		b = append(append(b[:limit-len("_1234567")], '_'), Hash(name)...)
 	}
 	return string(b)
 }
