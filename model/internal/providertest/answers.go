@@ -1,4 +1,4 @@
-// Package providertest has the tests that the providers share.
+// Package providertest has what the tests of the providers share.
 package providertest
 
 import (
@@ -22,12 +22,12 @@ import (
 
 var update = flag.Bool("update", false, "write the results to testdata")
 
-// Archives runs a test for each archive in a folder, which must have at least minFiles, and
-// compares the result with the archive's part "want".
+// Archives runs a test for each txtar archive in a folder, and compares the result with the archive's part "want". part
+// returns a part of the archive, or "". It fails if the folder has fewer than minFiles archives: some were lost.
 func Archives(t *testing.T, dir string, minFiles int, run func(t *testing.T, part func(name string) string) string) {
 	files, err := filepath.Glob(dir + "/*.txtar")
 	if err != nil || len(files) < minFiles {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("%s has %d archives, want at least %d; error %v", dir, len(files), minFiles, err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
@@ -35,21 +35,21 @@ func Archives(t *testing.T, dir string, minFiles int, run func(t *testing.T, par
 			if err != nil {
 				t.Fatal(err)
 			}
-			find := func(name string) int {
+			index := func(name string) int {
 				return slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == name })
 			}
 			part := func(name string) string {
-				if i := find(name); i >= 0 {
+				if i := index(name); i >= 0 {
 					return string(archive.Files[i].Data)
 				}
 				return ""
 			}
 			got := run(t, part)
 			if *update {
-				if find("want") < 0 {
+				if index("want") < 0 {
 					archive.Files = append(archive.Files, txtar.File{Name: "want"})
 				}
-				archive.Files[find("want")].Data = []byte(got)
+				archive.Files[index("want")].Data = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o666); err != nil {
 					t.Fatal(err)
 				}
@@ -61,20 +61,20 @@ func Archives(t *testing.T, dir string, minFiles int, run func(t *testing.T, par
 	}
 }
 
-// Answer returns the status, body and headers of an answer with options, one a line: "status 429",
-// "header Retry-After: 3", "crlf" (lines end in CRLF), "unterminated" (the last newline is missing).
-func Answer(t *testing.T, options, body string) (int, string, []string) {
-	status, header := http.StatusOK, []string{"Content-Type", "text/event-stream"}
+// Answer applies options to an answer with the given body, one a line: "status 429", "header Retry-After: 3", "crlf"
+// (lines end in CRLF), "unterminated" (the last newline is missing). The names and values in header alternate.
+func Answer(t *testing.T, options, body string) (status int, newBody string, header []string) {
+	status, header = http.StatusOK, []string{"Content-Type", "text/event-stream"}
 	for line := range strings.Lines(options) {
-		option, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		option, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch option {
 		case "status":
 			var err error
-			if status, err = strconv.Atoi(rest); err != nil {
+			if status, err = strconv.Atoi(arg); err != nil {
 				t.Fatal(err)
 			}
 		case "header":
-			name, value, _ := strings.Cut(rest, ": ")
+			name, value, _ := strings.Cut(arg, ": ")
 			header = append(header, name, value)
 		case "crlf":
 			body = strings.ReplaceAll(body, "\n", "\r\n")
@@ -87,7 +87,7 @@ func Answer(t *testing.T, options, body string) (int, string, []string) {
 	return status, body, header
 }
 
-// Render formats the result of a request: a line for each block, then the finish or the error.
+// Render formats the answer to a request: a line for each block, then the finish or the error.
 func Render(t *testing.T, msg *message.Message, fin *model.Finish, err error) string {
 	var b strings.Builder
 	for _, block := range msg.Blocks {

@@ -12,15 +12,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Conversation is one in which the tools change; its requests have a model.Reveal.
+// A Conversation is a conversation in which the tools change. Its requests have a model.Reveal.
 type Conversation struct {
 	Messages []*message.Message
-	Open     []string // the names of the tools
-	Head     []tool.Info
-	Changes  []*model.ToolChange
+	Open     []string            // the names of the tools of the next request
+	Head     []tool.Info         // the tools of the first request; nil starts with Open again
+	Changes  []*model.ToolChange // since the first request
 }
 
-// Request returns the next request.
+// Request returns the next request. It records the change from the tools of the previous request to Open.
 func (c *Conversation) Request() *model.Request {
 	req := &model.Request{System: "Be exact.", Messages: c.Messages}
 	for _, name := range c.Open {
@@ -38,21 +38,18 @@ func (c *Conversation) Request() *model.Request {
 	for _, t := range without(known, req.Tools) {
 		change.Remove = append(change.Remove, t.Name)
 	}
-	if change.Add != nil || change.Remove != nil {
+	if len(change.Add) > 0 || change.Remove != nil {
 		c.Changes = append(slices.Clip(c.Changes), change)
 	}
 	req.Reveal = &model.Reveal{Head: c.Head, Digest: fmt.Sprint(c.Head), Changes: c.Changes}
 	return req
 }
 
-// without returns the tools whose names are not among those of others.
-func without(tools, others []tool.Info) (out []tool.Info) {
-	for _, t := range tools {
-		if !slices.ContainsFunc(others, func(o tool.Info) bool { return o.Name == t.Name }) {
-			out = append(out, t)
-		}
-	}
-	return out
+// without returns the tools whose names no tool in removed has.
+func without(tools, removed []tool.Info) []tool.Info {
+	return slices.DeleteFunc(slices.Clone(tools), func(t tool.Info) bool {
+		return slices.ContainsFunc(removed, func(r tool.Info) bool { return r.Name == t.Name })
+	})
 }
 
 // Tool returns a tool without parameters.
@@ -60,7 +57,7 @@ func Tool(name string) tool.Info {
 	return tool.Info{Name: name, Description: "Does " + name + ".", Input: json.RawMessage(`{"type":"object"}`)}
 }
 
-// Results returns the results of the calls of an answer.
+// Results returns a result "2" for each call of an answer.
 func Results(answer *message.Message) *message.Message {
 	m := &message.Message{Role: message.RoleTool}
 	for _, c := range answer.ToolCalls() {
@@ -69,7 +66,7 @@ func Results(answer *message.Message) *message.Message {
 	return m
 }
 
-// Stored returns a message as a session would return it.
+// Stored returns a copy of a message by way of JSON, as a session would return it.
 func Stored(t *testing.T, m *message.Message) *message.Message {
 	t.Helper()
 	out := new(message.Message)
@@ -79,21 +76,20 @@ func Stored(t *testing.T, m *message.Message) *message.Message {
 	return out
 }
 
-// The edits of a conversation that a program may make between two requests. Edit makes no change for any
-// other number.
+// The edits of a conversation that a program may make between two requests. Any other number is no edit.
 const (
-	RedactText = iota + 1
-	ChangeInput
-	RemoveExtra
-	ChangeThinking
-	Compact
-	ChangeOld
+	RedactText     = iota + 1 // replace the texts of the last answer
+	ChangeInput               // change the inputs of its calls
+	RemoveExtra               // remove the Extra of its thinking
+	ChangeThinking            // change the text of its thinking
+	Compact                   // replace all messages before the answer with a summary
+	ChangeOld                 // replace the third message
 )
 
-// Edit returns a conversation after an edit. Its last messages are an answer and the reply to it.
+// Edit returns a conversation after an edit. The last two of msgs are an answer and the reply to it.
 func Edit(msgs []*message.Message, edit int) []*message.Message {
-	n := len(msgs) - 2
-	answer := *msgs[n]
+	last := len(msgs) - 2 // the last answer
+	answer := *msgs[last]
 	answer.Blocks = slices.Clone(answer.Blocks)
 	for i, b := range answer.Blocks {
 		switch b := b.(type) {
@@ -118,10 +114,10 @@ func Edit(msgs []*message.Message, edit int) []*message.Message {
 	}
 	if edit == Compact {
 		summary := &message.Hint{Source: "summary", Text: "Summary of the conversation."}
-		return []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{summary}}, &answer, msgs[n+1]}
+		return []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{summary}}, &answer, msgs[last+1]}
 	}
-	msgs = append(slices.Clone(msgs[:n]), &answer, msgs[n+1])
-	if edit == ChangeOld && n > 2 {
+	msgs = append(slices.Clone(msgs[:last]), &answer, msgs[last+1])
+	if edit == ChangeOld && last > 2 {
 		msgs[2] = message.User("Something else.")
 	}
 	return msgs

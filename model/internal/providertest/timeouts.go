@@ -15,24 +15,24 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Stream is the events of a provider's stream.
+// A Stream has events in the form of a provider's API.
 type Stream struct {
-	Text   string // has the text "x"
-	Finish string // has the reason of the finish
-	End    string
+	Text   string // an event with the text "x"
+	Finish string // the event with the finish reason
+	End    string // the events after Finish
 }
 
-// slow is a transport that waits before the header and before each event. The delays
+// A slowServer is a transport that waits before the header and before each event. The delays
 // run on the fake clock of synctest.
-type slow struct {
-	header time.Duration
-	events []time.Duration
-	hangs  bool // after the finish reason, instead of ending
+type slowServer struct {
+	header time.Duration   // the delay of the header
+	delays []time.Duration // of the events, each with a text
+	hangs  bool            // the stream does not end after the finish reason
 	stream Stream
-	ctx    context.Context
+	ctx    context.Context // of the request
 }
 
-func (s slow) wait(d time.Duration) error {
+func (s slowServer) wait(d time.Duration) error {
 	select {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
@@ -41,28 +41,28 @@ func (s slow) wait(d time.Duration) error {
 	}
 }
 
-func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip changes only its copy of the server, which becomes the body of the response.
+func (s slowServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.ctx = req.Context()
 	if err := s.wait(s.header); err != nil {
 		return nil, err
 	}
-	s.events = slices.Clone(s.events)
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&s), Request: req}, nil
 }
 
-// Read returns an event with a text for each delay, then the end.
-func (s *slow) Read(p []byte) (int, error) {
-	if len(s.events) == 0 && s.hangs {
-		s.hangs, s.events = false, []time.Duration{time.Hour}
+// Read returns an event with a text after each delay, then the end. A server that hangs is silent for an hour before the end.
+func (s *slowServer) Read(p []byte) (int, error) {
+	if len(s.delays) == 0 && s.hangs {
+		s.hangs, s.delays = false, []time.Duration{time.Hour}
 		return copy(p, s.stream.Finish), nil
 	}
-	if len(s.events) == 0 {
+	if len(s.delays) == 0 {
 		return copy(p, s.stream.Finish+s.stream.End), io.EOF
 	}
-	if err := s.wait(s.events[0]); err != nil {
+	if err := s.wait(s.delays[0]); err != nil {
 		return 0, err
 	}
-	s.events = s.events[1:]
+	s.delays = s.delays[1:]
 	return copy(p, s.stream.Text), nil
 }
 
@@ -70,7 +70,7 @@ func (s *slow) Read(p []byte) (int, error) {
 func Timeouts(t *testing.T, stream Stream, newModel func(*http.Client) (model.Model, error)) {
 	const second, minute = time.Second, time.Minute
 	hi := &model.Request{Messages: []*message.Message{message.User("hi")}}
-	run := func(why string, server slow, test func(t *testing.T, m model.Model)) {
+	run := func(why string, server slowServer, test func(t *testing.T, m model.Model)) {
 		server.stream = stream
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,21 +83,21 @@ func Timeouts(t *testing.T, stream Stream, newModel func(*http.Client) (model.Mo
 		})
 	}
 	for _, row := range []struct {
-		why    string
-		server slow
-		reader time.Duration // how long the reader takes for each chunk
-		text   string
-		want   string // a part of the error; empty for none
-		after  time.Duration
+		why     string
+		server  slowServer
+		reader  time.Duration // how long the reader takes for each chunk
+		text    string        // of the answer
+		wantErr string        // a part of the error; empty for none
+		after   time.Duration // when the answer ends
 	}{
-		{"no delay", slow{events: []time.Duration{0, 0}}, 0, "xx", "", 0},
-		{"late header", slow{header: 4 * minute, events: []time.Duration{0}}, 0, "x", "", 4 * minute},
-		{"no header", slow{header: time.Hour}, 0, "", "no answer began within 5m0s", 5 * minute},
-		{"silent at the start", slow{events: []time.Duration{time.Hour}}, 0, "", "silent for 2m0s", 2 * minute},
-		{"silent in the middle", slow{events: []time.Duration{second, time.Hour}}, 0, "x", "silent for 2m0s", 2*minute + second},
-		{"a long stream has no limit", slow{events: slices.Repeat([]time.Duration{minute}, 100)}, 0, strings.Repeat("x", 100), "", 100 * minute},
-		{"complete without an end", slow{events: []time.Duration{0}, hangs: true}, 0, "x", "", 5 * second},
-		{"slow reader", slow{events: []time.Duration{0, 0, 0}}, time.Hour, "xxx", "", 4 * time.Hour},
+		{"no delay", slowServer{delays: []time.Duration{0, 0}}, 0, "xx", "", 0},
+		{"late header", slowServer{header: 4 * minute, delays: []time.Duration{0}}, 0, "x", "", 4 * minute},
+		{"no header", slowServer{header: time.Hour}, 0, "", "no answer began within 5m0s", 5 * minute},
+		{"silent at the start", slowServer{delays: []time.Duration{time.Hour}}, 0, "", "silent for 2m0s", 2 * minute},
+		{"silent in the middle", slowServer{delays: []time.Duration{second, time.Hour}}, 0, "x", "silent for 2m0s", 2*minute + second},
+		{"a long stream has no limit", slowServer{delays: slices.Repeat([]time.Duration{minute}, 100)}, 0, strings.Repeat("x", 100), "", 100 * minute},
+		{"finished without an end", slowServer{delays: []time.Duration{0}, hangs: true}, 0, "x", "", 5 * second}, // the limit that the providers set for the end
+		{"slow reader", slowServer{delays: []time.Duration{0, 0, 0}}, time.Hour, "xxx", "", 4 * time.Hour},
 	} {
 		run(row.why, row.server, func(t *testing.T, m model.Model) {
 			var err error
@@ -115,13 +115,13 @@ func Timeouts(t *testing.T, stream Stream, newModel func(*http.Client) (model.Mo
 				t.Errorf("%q after %v, want %q after %v", text, elapsed, row.text, row.after)
 			}
 			e, ok := errors.AsType[*model.Error](err)
-			if (err != nil) != (row.want != "") || err != nil && (!ok || e.Kind != model.KindConnection || !strings.Contains(e.Message, row.want)) {
-				t.Errorf("%v, want %q", err, row.want)
+			if (err != nil) != (row.wantErr != "") || err != nil && (!ok || e.Kind != model.KindConnection || !strings.Contains(e.Message, row.wantErr)) {
+				t.Errorf("error %v, want %q", err, row.wantErr)
 			}
 		})
 	}
-	silent := slow{events: []time.Duration{0, time.Hour}}
-	run("the caller's deadline is no error of the model", silent, func(t *testing.T, m model.Model) {
+	silent := slowServer{delays: []time.Duration{0, time.Hour}}
+	run("the caller's deadline is not a model.Error", silent, func(t *testing.T, m model.Model) {
 		ctx, cancel := context.WithTimeout(t.Context(), minute)
 		defer cancel()
 		msg, _, err := model.Collect(m.Generate(ctx, hi))

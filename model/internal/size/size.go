@@ -6,7 +6,8 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Of returns the bytes of text that a model will read, and the number of files. Reasoning does not count.
+// Of returns the number of bytes of text that a model will read, and of files. Reasoning does not count, since most of it
+// is not sent back.
 func Of(req *model.Request) (text, files int) {
 	text = len(req.System)
 	for i := range req.Tools {
