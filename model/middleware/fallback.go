@@ -57,10 +57,10 @@ type fallback struct {
 func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		var failed failures
-		p := &delivery{yield: yield}
-		// call calls the i-th model. done means that no other should be called.
+		answer := &delivery{yield: yield}
+		// call calls the i-th model. done means that no other model should be called.
 		call := func(i int) (done bool) {
-			err := p.drain(f.modelList[i].Generate(ctx, req))
+			err := answer.drain(f.modelList[i].Generate(ctx, req))
 			f.breakers[i].record(ctx, &f.cfg, err)
 			if err == nil {
 				failed = nil
@@ -101,14 +101,15 @@ func (f failures) Error() string {
 // Unwrap returns the errors, the most relevant for the caller first.
 func (f failures) Unwrap() []error {
 	return slices.SortedStableFunc(slices.Values(f), func(a, b error) int {
-		rankA, waitA := urgency(a)
-		rankB, waitB := urgency(b)
+		rankA, waitA := relevance(a)
+		rankB, waitB := relevance(b)
 		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(waitA, waitB))
 	})
 }
 
-// urgency ranks an error: first those of the request, then retryable ones by their wait, then others.
-func urgency(err error) (rank int, wait time.Duration) {
+// relevance ranks an error, the most relevant first: errors for which the request is to blame, retryable errors by their
+// wait, all others.
+func relevance(err error) (rank int, wait time.Duration) {
 	e, ok := errors.AsType[*model.Error](err)
 	switch {
 	case !othersMayAnswer(err):
@@ -126,24 +127,23 @@ type breaker struct {
 	until    time.Time // skip the model until then; zero means do not skip it
 }
 
-// allows reports whether the model should be called. After the time has passed one request is allowed; others still
-// skip the model until that request is answered, or the time has passed again.
+// allows reports whether the model should be called. When the time until has come, one request is allowed; others still
+// skip the model, for cfg.For or until that request is answered.
 func (b *breaker) allows(cfg *FallbackConfig) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.until.IsZero() {
-		return true
-	}
 	now := time.Now()
 	if now.Before(b.until) {
 		return false
 	}
-	b.until = now.Add(cfg.For)
+	if !b.until.IsZero() {
+		b.until = now.Add(cfg.For)
+	}
 	return true
 }
 
-// record counts the result of a call. An error that other models would return too does not mean that the model is
-// down. A call whose context has ended is not counted.
+// record counts the result of a call, unless the context has ended. An error that other models would return too does not
+// mean that the model is down.
 func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -168,18 +168,18 @@ func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 type modelList []model.Model
 
 // Unwrap returns the first model, which provides the name.
-func (s modelList) Unwrap() model.Model { return s[0] }
+func (l modelList) Unwrap() model.Model { return l[0] }
 
 // failure adds the position and the name of the model to its error.
-func (s modelList) failure(i int, err error) error {
-	if len(s) == 1 {
+func (l modelList) failure(i int, err error) error {
+	if len(l) == 1 {
 		return err
 	}
 	var names []string
-	if n, ok := model.As[model.Named](s[i]); ok && n.Name() != "" {
+	if n, ok := model.As[model.Named](l[i]); ok && n.Name() != "" {
 		names = append(names, n.Name())
 	}
-	if srv, ok := model.As[model.Served](s[i]); ok {
+	if srv, ok := model.As[model.Served](l[i]); ok {
 		if host, _ := srv.Server(); host != "" {
 			names = append(names, host)
 		}
@@ -191,16 +191,16 @@ func (s modelList) failure(i int, err error) error {
 }
 
 // retries reports whether one of the models retries; see retrying.
-func (s modelList) retries() bool {
-	return slices.ContainsFunc(s, func(m model.Model) bool {
+func (l modelList) retries() bool {
+	return slices.ContainsFunc(l, func(m model.Model) bool {
 		r, ok := model.As[retrying](m)
 		return ok && r.retries()
 	})
 }
 
 // Reveals reports whether one of the models reads Request.Reveal. The others send Request.Tools.
-func (s modelList) Reveals() bool {
-	return slices.ContainsFunc(s, func(m model.Model) bool {
+func (l modelList) Reveals() bool {
+	return slices.ContainsFunc(l, func(m model.Model) bool {
 		r, ok := model.As[model.Revealer](m)
 		return ok && r.Reveals()
 	})
@@ -208,9 +208,9 @@ func (s modelList) Reveals() bool {
 
 // ContextWindow returns the smallest of the models' known windows, so that
 // the conversation fits any of them; 0 if none is known.
-func (s modelList) ContextWindow() int {
+func (l modelList) ContextWindow() int {
 	least := 0
-	for _, m := range s {
+	for _, m := range l {
 		w, ok := model.As[model.Windowed](m)
 		if !ok {
 			continue

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
-
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
 )
@@ -16,11 +15,11 @@ import (
 // than usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more requests. If
 // after is 0 or less, both are called at once. first and second may be the same.
 //
-// An error of first before that time is returned, as without Hedge: put [Retry] around or inside it. Later, an error
-// is returned only if both have failed; like that of [Fallback] it wraps both errors.
+// If first fails before that time, its error is returned, as without Hedge: put [Retry] around or inside Hedge. After
+// that time, an error is returned only if both have failed. This error wraps both errors, like an error of [Fallback].
 //
-// Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of both, as far as servers
-// report it: most report none for a cancelled request, and some charge for it.
+// Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of both requests' usage, as far
+// as servers report it: most report none for a cancelled request, and some charge for it.
 func Hedge(first, second model.Model, after time.Duration) model.Model {
 	return &hedge{modelList{first, second}, after}
 }
@@ -40,10 +39,12 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		for waiting := true; waiting; {
 			select {
 			case p, ok := <-first.pieces:
-				if p.notify() {
+				if p.notify() { // first will be tried again and may still answer
 					continue
 				}
-				first.pass(p, ok, nil, yield)
+				if ok {
+					first.pass(p, nil, yield)
+				}
 				return
 			case <-timer.C:
 				waiting = false
@@ -51,42 +52,36 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		second := start(ctx, h.modelList[1], req)
 		defer second.end()
-		h.race(first, second, yield)
+		h.race([2]*attempt{first, second}, yield)
 	}
 }
 
 // race yields the answer of the attempt that yields first.
-func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool) {
+func (h *hedge) race(attempts [2]*attempt, yield func(model.Chunk, error) bool) {
 	var failed failures
-	firstPieces, secondPieces := first.pieces, second.pieces // nil after a failure
-	for {
+	pieces := [2]chan piece{attempts[0].pieces, attempts[1].pieces} // nil after a failure
+	for len(failed) < 2 {
 		var p piece
-		var ok bool
-		from, loser, i := first, second, 0
+		var ok bool // false after the end of the stream
+		i := 0
 		select {
-		case p, ok = <-firstPieces:
-		case p, ok = <-secondPieces:
-			from, loser, i = second, first, 1
+		case p, ok = <-pieces[0]:
+		case p, ok = <-pieces[1]:
+			i = 1
 		}
 		if p.notify() {
 			continue
 		}
 		if ok && p.err == nil {
-			loser.cancel() // attempt.end waits for the loser, after the answer
-			from.pass(p, ok, loser, yield)
+			other := attempts[1-i]
+			other.cancel() // pass waits for its end, after the answer
+			attempts[i].pass(p, other, yield)
 			return
 		}
 		failed = append(failed, h.failure(i, p.failure(ok)))
-		if len(failed) == 2 {
-			yield(nil, failed)
-			return
-		}
-		if from == first {
-			firstPieces = nil
-		} else {
-			secondPieces = nil
-		}
+		pieces[i] = nil
 	}
+	yield(nil, failed)
 }
 
 // An attempt is a request on its own goroutine, which blocks unless all pieces are read.
@@ -95,14 +90,15 @@ type attempt struct {
 	cancel context.CancelFunc
 }
 
-type piece struct { // exactly one field is set
+// A piece is a chunk, an error or a retry of an attempt: exactly one field is set.
+type piece struct {
 	chunk model.Chunk
 	err   error
 	retry func() // calls OnRetry
 }
 
-// notify calls OnRetry if p is a retry, and reports whether it is. It runs on the
-// goroutine that reads the answer, like OnRetry without Hedge.
+// notify reports whether p is a retry, and if so calls OnRetry. OnRetry runs on the goroutine that reads the answer, as
+// it does without Hedge.
 func (p piece) notify() bool {
 	if p.retry != nil {
 		p.retry()
@@ -110,7 +106,7 @@ func (p piece) notify() bool {
 	return p.retry != nil
 }
 
-// failure returns why an attempt has no chunk. ok is false if its stream has ended.
+// failure returns the error of an attempt. ok is false if its stream has ended without p.
 func (p piece) failure(ok bool) error {
 	if !ok {
 		return &model.Error{Kind: model.KindUpstream, Message: "the stream ended without a chunk"}
@@ -118,6 +114,7 @@ func (p piece) failure(ok bool) error {
 	return p.err
 }
 
+// start sends a request. The caller must call attempt.end.
 func start(ctx context.Context, m model.Model, req *model.Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
@@ -135,26 +132,26 @@ func start(ctx context.Context, m model.Model, req *model.Request) *attempt {
 	return a
 }
 
-// end cancels the request, waits until it has ended, and returns its usage if it reports one.
-func (a *attempt) end() (u message.Usage) {
+// end cancels the request, waits until it has ended, and returns its usage if the server has reported it.
+func (a *attempt) end() (usage message.Usage) {
 	a.cancel()
 	for p := range a.pieces {
 		if f, ok := p.chunk.(*model.Finish); ok {
-			u.Add(f.Usage)
+			usage.Add(f.Usage)
 		}
 	}
-	return u
+	return usage
 }
 
-// pass yields p and the following pieces, and adds the usage of the loser.
-func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(model.Chunk, error) bool) {
-	for ; ok; p, ok = <-a.pieces {
+// pass yields p and the pieces after it. It adds the usage of the other attempt, unless that is nil.
+func (a *attempt) pass(p piece, other *attempt, yield func(model.Chunk, error) bool) {
+	for ok := true; ok; p, ok = <-a.pieces {
 		if p.notify() {
 			continue
 		}
-		if f, isFinish := p.chunk.(*model.Finish); isFinish && loser != nil {
+		if f, isFinish := p.chunk.(*model.Finish); isFinish && other != nil {
 			sum := *f
-			sum.Usage.Add(loser.end())
+			sum.Usage.Add(other.end())
 			p.chunk = &sum
 		}
 		if !yield(p.chunk, p.err) {

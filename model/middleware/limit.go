@@ -19,21 +19,21 @@ import (
 type LimitConfig struct {
 	Requests int
 
-	// Tokens of requests and answers together, cached ones included. They count from the time the request
+	// Tokens of requests and answers together, including cached tokens. They count from the time the request
 	// was sent: first as an estimate of four bytes per token, then as the server reports. A request
-	// that is larger than the limit waits until it is the only one.
+	// that is larger than the limit is sent when no other request counts.
 	Tokens int
 
-	// OnWait, if not nil, is called before a request waits, on the goroutine that makes it. In any case
-	// the wait is reported to RetryConfig.OnRetry of the models around this one, with the try 0,
-	// so that an agent emits a Retry event with the attempt 0.
+	// OnWait, if not nil, is called before a request waits, on the goroutine that makes the request. With or without
+	// OnWait, RetryConfig.OnRetry of the models around this one is called with the try 0, so that an agent emits a
+	// Retry event with the attempt 0.
 	OnWait func(ctx context.Context, wait time.Duration)
 }
 
-// Limit returns m with requests delayed so that they stay below the limits of cfg. Agents that share a limit must have
-// the same model; to count each try, put Limit inside [Retry]. Requests are sent in the order in which they arrive. A
-// request whose context ends while it waits is not counted; its error wraps the context's, and says how long it waited
-// and for which limit.
+// Limit returns m with requests delayed so that they stay within the limits of cfg. Agents that share a limit must share
+// the returned model; to count each try, put Limit inside [Retry]. Requests are sent in the order in which they arrive. A
+// request whose context ends while it waits is not counted; its error wraps the context's error, and says how long the request
+// waited, and for which limit.
 func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
 		return m
@@ -72,10 +72,10 @@ func (l *limiter) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 		for chunk, err := range l.model.Generate(ctx, req) {
 			started = started || err == nil
 			if f, ok := chunk.(*model.Finish); ok && f.Usage != (message.Usage{}) {
-				l.set(g, f.Usage.Input+f.Usage.Output)
+				l.setTokens(g, f.Usage.Input+f.Usage.Output)
 			}
 			if err != nil && !started {
-				l.set(g, 0) // servers do not count the tokens of rejected requests
+				l.setTokens(g, 0) // servers do not count the tokens of rejected requests
 			}
 			if !yield(chunk, err) {
 				return
@@ -109,15 +109,15 @@ func (l *limiter) wait(ctx context.Context, g *grant) error {
 // A waitError says that the context of a request ended while it waited.
 type waitError struct {
 	waited time.Duration
-	why    error
-	ended  error
+	limit  error // from limitError
+	ctxErr error
 }
 
 func (e *waitError) Error() string {
-	return fmt.Sprintf("the request waited %v and was not sent: %v: %v", e.waited, e.why, e.ended)
+	return fmt.Sprintf("the request waited %v and was not sent: %v: %v", e.waited, e.limit, e.ctxErr)
 }
 
-func (e *waitError) Unwrap() error { return e.ended }
+func (e *waitError) Unwrap() error { return e.ctxErr }
 
 // limitError returns an error that says why a request waits.
 func (l *limiter) limitError() error {
@@ -144,17 +144,16 @@ func (l *limiter) reserve(g *grant) time.Duration {
 		l.grants = append(l.grants, g)
 	}
 	g.at = now
-	if i > 0 && l.grants[i-1].at.After(now) {
+	if i > 0 && l.grants[i-1].at.After(now) { // keep the order of arrival
 		g.at = l.grants[i-1].at
 	}
 	requests, tokens := 1, g.tokens
-	for j := i - 1; j >= 0; j-- {
-		before := l.grants[j]
+	for _, earlier := range slices.Backward(l.grants[:i]) {
 		requests++
-		tokens += before.tokens
-		if l.cfg.Requests > 0 && requests > l.cfg.Requests || l.cfg.Tokens > 0 && tokens > l.cfg.Tokens { // until before has expired
-			if free := before.at.Add(time.Minute); free.After(g.at) {
-				g.at = free
+		tokens += earlier.tokens
+		if l.cfg.Requests > 0 && requests > l.cfg.Requests || l.cfg.Tokens > 0 && tokens > l.cfg.Tokens {
+			if expiry := earlier.at.Add(time.Minute); expiry.After(g.at) {
+				g.at = expiry
 			}
 			break
 		}
@@ -162,8 +161,8 @@ func (l *limiter) reserve(g *grant) time.Duration {
 	return g.at.Sub(now)
 }
 
-// set corrects the tokens of g.
-func (l *limiter) set(g *grant, tokens int) {
+// setTokens replaces the estimate of g.
+func (l *limiter) setTokens(g *grant, tokens int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.tokens = tokens
@@ -173,12 +172,12 @@ func (l *limiter) set(g *grant, tokens int) {
 func (l *limiter) remove(g *grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.grants = slices.DeleteFunc(l.grants, func(o *grant) bool { return o == g })
+	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g })
 }
 
 // estimate returns roughly how many tokens a model will read.
 func estimate(req *model.Request) int {
-	const file = 1500 // tokens of an image or file
+	const bytesPerToken, tokensPerFile = 4, 1500
 	text, files := size.Of(req)
-	return text/4 + files*file
+	return text/bytesPerToken + files*tokensPerFile
 }

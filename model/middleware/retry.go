@@ -8,7 +8,8 @@
 //
 // [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Hedge] sends a second request if
 // the first takes too long. [Limit] delays requests, of all agents that share the model, so that they stay below a
-// server's limits. An agent retries by default; to configure that, give it a Retry, in agent.Config or as its model.
+// server's limits. An agent retries by default; to configure its retries, set agent.Config.Retry, or give it a model that
+// Retry has made.
 package middleware
 
 import (
@@ -38,14 +39,14 @@ type RetryConfig struct {
 	// accepts a request and then sends nothing; 0 means no limit.
 	FirstChunk time.Duration
 
-	// OnRetry, if not nil, is called for each failed try that is followed by another, counted from 1, before the wait
-	// between them, on the goroutine that reads the answer; and for a wait of [Limit], with the try 0.
+	// OnRetry, if not nil, is called before the wait for the next try, with the number of the failed try, counted from 1,
+	// on the goroutine that reads the answer. It is also called before a wait of [Limit], with the try 0.
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
-// Retry returns m with failed calls repeated. If m retries already, because it or a model that it calls ([Fallback],
-// [Hedge], a decorator with Unwrap) was made by Retry, it keeps its configuration, and only OnRetry of cfg is used, for
-// those retries. So a model that retries can also be given to an agent, which retries by itself.
+// Retry returns m with failed calls repeated. If m retries already, m keeps its configuration, and of cfg only OnRetry is
+// used, for the retries of m. So a model that retries can also be given to an agent, which retries by itself. A model
+// retries if Retry has made it, or one that it calls: see [Fallback], [Hedge] and decorators with Unwrap.
 //
 // A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet. The wait grows
 // exponentially, is shortened at random by up to half so that many clients do not retry at once, and is never shorter
@@ -118,21 +119,21 @@ func (r *retrier) retries() bool { return true }
 func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		ctx := onRetry(r.cfg.OnRetry).within(ctx)
-		p := &delivery{yield: yield}
+		answer := &delivery{yield: yield}
 		for try := 0; ; try++ {
-			err := r.try(ctx, req, p)
+			err := r.callOnce(ctx, req, answer)
 			if err == nil {
 				return
 			}
-			if ended := ctx.Err(); ended != nil {
-				if !errors.Is(err, ended) {
-					err = fmt.Errorf("%w: %w", err, ended)
+			if ctxErr := ctx.Err(); ctxErr != nil {
+				if !errors.Is(err, ctxErr) {
+					err = fmt.Errorf("%w: %w", err, ctxErr)
 				}
 				yield(nil, err)
 				return
 			}
-			wait, retry := r.wait(err, try)
-			if !retry {
+			wait, retryable := r.backoff(err, try)
+			if !retryable {
 				if try > 0 {
 					err = fmt.Errorf("%w (tried %d times)", err, try+1)
 				}
@@ -140,26 +141,26 @@ func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 				return
 			}
 			again.Notify(ctx, try+1, wait, err)
-			if ended := r.cfg.Sleep(ctx, wait); ended != nil {
-				yield(nil, fmt.Errorf("%w (the next try was due after %v): %w", err, wait, ended))
+			if ctxErr := r.cfg.Sleep(ctx, wait); ctxErr != nil {
+				yield(nil, fmt.Errorf("%w (the next try was due after %v): %w", err, wait, ctxErr))
 				return
 			}
 		}
 	}
 }
 
-// try makes one try, and returns its error if another try is possible.
-func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) error {
+// callOnce makes one try, and returns its error if another try is possible.
+func (r *retrier) callOnce(ctx context.Context, req *model.Request, answer *delivery) error {
 	if r.cfg.FirstChunk <= 0 {
-		return p.drain(r.model.Generate(ctx, req))
+		return answer.drain(r.model.Generate(ctx, req))
 	}
 	tryCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
-	err := p.drain(r.model.Generate(tryCtx, req))
-	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
+	answer.firstChunk = time.AfterFunc(r.cfg.FirstChunk, cancel)
+	err := answer.drain(r.model.Generate(tryCtx, req))
+	if timedOut := !answer.started && !answer.firstChunk.Stop(); timedOut && ctx.Err() == nil {
 		text := fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk)
-		if _, ok := errors.AsType[*waitError](err); ok {
+		if _, ok := errors.AsType[*waitError](err); ok { // Limit, not the server, caused the delay
 			text += ": " + err.Error()
 		}
 		return &model.Error{Kind: model.KindConnection, Message: text, Err: err}
@@ -167,8 +168,8 @@ func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) erro
 	return err
 }
 
-// wait returns how long to wait after the given try, counted from 0, and whether to try again.
-func (r *retrier) wait(err error, try int) (time.Duration, bool) {
+// backoff returns how long to wait after the given try, counted from 0, and whether to try again.
+func (r *retrier) backoff(err error, try int) (wait time.Duration, retryable bool) {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || !e.Retryable() || try >= r.cfg.Retries || e.RetryAfter > r.cfg.MaxWait {
 		return 0, false
@@ -181,39 +182,41 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	return min(max(d, e.RetryAfter), r.cfg.MaxWait), true
 }
 
-// A delivery yields the chunks of one or several tries. It stores an error before the first chunk, instead of yielding
-// it: then another try is possible.
+// A delivery yields the chunks of one or several tries. It does not yield an error before the first chunk, but stores it:
+// then another try is possible.
 type delivery struct {
-	yield   func(model.Chunk, error) bool
-	started bool        // a chunk was yielded
-	ended   bool        // ignore further chunks of this try
-	early   error       // an error before the first chunk
-	silence *time.Timer // ends the try unless stopped in time; nil for none
+	yield      func(model.Chunk, error) bool
+	started    bool        // a chunk was yielded
+	ended      bool        // ignore further chunks of this try
+	early      error       // an error before the first chunk
+	firstChunk *time.Timer // cancels the try; stopped at the first chunk; nil for no limit
 }
 
-// drain yields chunks. It returns an error that came before the first one.
-func (p *delivery) drain(chunks iter.Seq2[model.Chunk, error]) error {
-	p.ended, p.early = false, nil
-	chunks(p.pass) // a range loop would cost two more allocations
-	return p.early
+// drain yields chunks. It returns an error that came before the first chunk.
+func (d *delivery) drain(chunks iter.Seq2[model.Chunk, error]) error {
+	d.ended, d.early = false, nil
+	chunks(d.pass) // a range loop would cost two more allocations
+	return d.early
 }
 
-func (p *delivery) pass(chunk model.Chunk, err error) bool {
+// pass yields or stores a chunk or an error, and reports whether the try should continue.
+func (d *delivery) pass(chunk model.Chunk, err error) bool {
 	switch {
-	case p.ended:
+	case d.ended:
 		return false
-	case err != nil && !p.started:
-		p.early = err
-	case !p.started && p.silence != nil && !p.silence.Stop():
-		p.early, p.ended = context.DeadlineExceeded, true // the time is over, and the request is being cancelled
+	case err != nil && !d.started:
+		d.early = err
+	case !d.started && d.firstChunk != nil && !d.firstChunk.Stop():
+		d.early, d.ended = context.DeadlineExceeded, true // the time is over, and the request is being cancelled
 	default:
-		p.started = true
-		p.ended = !p.yield(chunk, err)
+		d.started = true
+		d.ended = !d.yield(chunk, err)
 	}
-	p.ended = p.ended || err != nil
-	return !p.ended
+	d.ended = d.ended || err != nil
+	return !d.ended
 }
 
+// sleep waits, or returns the context's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
