@@ -7,7 +7,8 @@
 //		Messages: []*message.Message{message.User("Hello")},
 //	}))
 //
-// Package openai calls real models; package scripted plays prepared turns, for tests and for running offline.
+// Packages openai and anthropic call real models; package scripted plays prepared turns, for tests and for running
+// offline.
 //
 // # Failures
 //
@@ -23,9 +24,8 @@
 //
 // # Changing tools
 //
-// A request has a list of tools, which changes when an agent opens a group. A model to which the
-// change can be announced at the end of the conversation, which preserves the provider's prompt
-// cache, is a [Revealer]: see [Reveal].
+// A request has a list of tools, which changes when an agent opens a group. The provider's prompt cache remains valid if
+// the change is announced at the end of the conversation. A model for which this is possible is a [Revealer]: see [Reveal].
 package model
 
 import (
@@ -87,7 +87,7 @@ type Request struct {
 type OutputSchema struct {
 	Name   string
 	Schema json.RawMessage
-	Strict bool
+	Strict bool // asks OpenAI to enforce the schema, which must then be in the part of JSON Schema that OpenAI enforces
 }
 
 // ToolChoice says whether the model must call a tool.

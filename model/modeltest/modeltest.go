@@ -66,10 +66,10 @@ func check(ctx context.Context, m model.Model, o Options) []error {
 	if c.req == nil {
 		c.req = &model.Request{Messages: []*message.Message{message.User("Hello")}}
 	}
-	if chunks, answer := c.answer(); chunks > 0 {
-		c.stop(chunks)
-		c.cancel(chunks)
-		c.concurrent(answer)
+	if chunks, answer := c.checkAnswer(); chunks > 0 {
+		c.checkStop(chunks)
+		c.checkCancel(chunks)
+		c.checkConcurrent(answer)
 	}
 	if o.Fails != nil {
 		s := c.read(ctx, o.Fails, -1, nil)
@@ -89,7 +89,7 @@ func check(ctx context.Context, m model.Model, o Options) []error {
 	return c.errs
 }
 
-// A checker tests a model by its answer to a request.
+// A checker tests a model by its answers to a request.
 type checker struct {
 	ctx   context.Context
 	model model.Model
@@ -99,6 +99,7 @@ type checker struct {
 	errs []error
 }
 
+// errorf adds an error to errs, unless errs has it already: the same error may occur in many calls.
 func (c *checker) errorf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +149,7 @@ func (c *checker) read(ctx context.Context, m model.Model, n int, each func()) *
 			c.errorf("chunk %d was changed after it was yielded: from %s to %s", i, s.texts[i], text(chunk))
 		}
 	}
-	c.order(s)
+	c.checkOrder(s)
 	return s
 }
 
@@ -158,9 +159,9 @@ func text(chunk model.Chunk) string {
 	return fmt.Sprintf("%T %s %v", chunk, data, err)
 }
 
-// order checks the order of the chunks, and the numbers, ids and names of tool calls.
-func (c *checker) order(s *stream) {
-	ids, names := map[int]string{}, map[int]string{} // of calls
+// checkOrder checks the order of the chunks, and the indexes, ids and names of tool calls.
+func (c *checker) checkOrder(s *stream) {
+	ids, names := map[int]string{}, map[int]string{} // of calls, by index
 	for i, chunk := range s.chunks {
 		switch chunk := chunk.(type) {
 		case *model.Finish:
@@ -171,26 +172,25 @@ func (c *checker) order(s *stream) {
 				c.errorf("the Finish has no Reason; use model.FinishStop if the server gives none")
 			}
 		case *model.ToolCallDelta:
-			k := chunk.Index
-			if _, known := ids[k]; !known {
-				if k != len(ids) {
-					c.errorf("call %d of the answer has the Index %d", len(ids), k)
-				}
-				ids[k], names[k] = "", ""
+			index := chunk.Index
+			if _, known := ids[index]; !known && index != len(ids) {
+				c.errorf("call %d of the answer has the Index %d", len(ids), index)
 			}
-			if ids[k] != "" && chunk.ID != "" || names[k] != "" && chunk.Name != "" {
-				c.errorf("call %d has an ID or a Name twice; each comes once, complete", k)
+			if ids[index] != "" && chunk.ID != "" || names[index] != "" && chunk.Name != "" {
+				c.errorf("call %d has an ID or a Name twice; each comes once, complete", index)
 			}
-			ids[k], names[k] = ids[k]+chunk.ID, names[k]+chunk.Name
+			ids[index] += chunk.ID
+			names[index] += chunk.Name
 		}
 	}
-	for k := range len(names) {
-		if s.finished() && names[k] == "" {
-			c.errorf("call %d has no Name", k)
+	for index := range len(names) {
+		if s.finished() && names[index] == "" {
+			c.errorf("call %d has no Name", index)
 		}
 	}
 }
 
+// finished reports whether the last chunk is a Finish.
 func (s *stream) finished() bool {
 	n := len(s.chunks)
 	return n > 0 && strings.HasPrefix(s.texts[n-1], "*model.Finish ")
@@ -215,9 +215,9 @@ func content(chunks iter.Seq2[model.Chunk, error]) string {
 	return fmt.Sprint(text, " ", err)
 }
 
-// answer reads a whole answer, and checks that Collect returns the same content for another one. It returns the number of
-// chunks and the content.
-func (c *checker) answer() (chunks int, whole string) {
+// checkAnswer reads a whole answer, and checks that it has the same content as what Collect returns for a second call. It
+// returns the number of chunks, 0 if the answer is not complete, and the content.
+func (c *checker) checkAnswer() (chunks int, answer string) {
 	before, _ := json.Marshal(c.req)
 	s := c.read(c.ctx, c.model, -1, nil)
 	if s.err != nil || !s.finished() {
@@ -227,15 +227,15 @@ func (c *checker) answer() (chunks int, whole string) {
 	if after, _ := json.Marshal(c.req); string(before) != string(after) {
 		c.errorf("the request was changed from\n%s\nto\n%s", before, after)
 	}
-	whole = content(s.all)
-	if got := content(c.model.Generate(c.ctx, c.req)); got != whole {
-		c.errorf("Collect returns %s for one answer, and %s for the chunks of the other", got, whole)
+	answer = content(s.all)
+	if second := content(c.model.Generate(c.ctx, c.req)); second != answer {
+		c.errorf("Collect returns %s for one answer, and %s for the chunks of the other", second, answer)
 	}
-	return len(s.chunks), whole
+	return len(s.chunks), answer
 }
 
-// stop makes calls and stops reading after each chunk in turn.
-func (c *checker) stop(chunks int) {
+// checkStop makes a call for each chunk of the answer, and stops reading after that chunk.
+func (c *checker) checkStop(chunks int) {
 	for n := 1; n <= chunks; n++ {
 		if s := c.read(c.ctx, c.model, n, nil); s.err != nil {
 			c.errorf("the consumer stopped after chunk %d, and the call ended with %v", n, s.err)
@@ -243,10 +243,10 @@ func (c *checker) stop(chunks int) {
 	}
 }
 
-// cancel ends the context before the call, and after each chunk. The model may still yield chunks that it has
-// received.
-func (c *checker) cancel(chunks int) {
-	for n := range chunks {
+// checkCancel makes a call whose context has ended, and calls whose context ends after the first chunk, the second, and so
+// on. The model may still yield chunks that it has received.
+func (c *checker) checkCancel(chunks int) {
+	for n := range chunks { // cancel after n chunks
 		ctx, cancel := context.WithCancel(c.ctx)
 		if n == 0 {
 			cancel()
@@ -264,15 +264,15 @@ func (c *checker) cancel(chunks int) {
 	}
 }
 
-// concurrent makes several requests at a time.
-func (c *checker) concurrent(answer string) {
-	var all sync.WaitGroup
+// checkConcurrent makes several calls at a time, which must have the given answer.
+func (c *checker) checkConcurrent(answer string) {
+	var calls sync.WaitGroup
 	for range 4 {
-		all.Go(func() {
+		calls.Go(func() {
 			if s := c.read(c.ctx, c.model, -1, nil); s.err != nil || content(s.all) != answer {
 				c.errorf("a concurrent call has the answer %s, error %v; alone the answer is %s", content(s.all), s.err, answer)
 			}
 		})
 	}
-	all.Wait()
+	calls.Wait()
 }
