@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// An answer turns the stream of a server into chunks. It yields each piece at once, except extras, which it yields
+// An answer turns the stream of a server into chunks. It yields each part at once, except extras, which it yields
 // at the end, and arguments that arrive before the name of their call.
 type answer struct {
 	yield        func(model.Chunk, error) bool
@@ -21,19 +22,19 @@ type answer struct {
 	tools        *toolList          // for the tools' own names
 	conversation []*message.Message // its call ids must not be used again
 
-	chunk   chunk         // the last one
-	frame   frame         // around the content of an earlier payload
+	chunk   chunk         // the last decoded chunk
+	frame   frame         // of the payload of chunk
 	pending []byte        // JSON of an event that continues on the next data line
 	usage   message.Usage // the last that the server has sent
 	reason  string        // the server's finish reason; empty until it is sent
 	done    bool          // the server has sent [DONE]
 	stopped bool          // the consumer has stopped ranging
 
-	calls   []call
-	first   [1]call                    // memory for calls; most answers have one
-	args    [64]byte                   // memory for the first call's arguments
-	details reasoning                  // sent back with the message
-	extras  map[string]json.RawMessage // of the whole message; sent back with it
+	calls     []call
+	firstCall [1]call                    // memory for calls, of which most answers have one
+	firstArgs [64]byte                   // memory for the first call's arguments
+	details   reasoning                  // sent back with the message
+	extras    map[string]json.RawMessage // other members that are sent back with the message
 }
 
 // A call is a tool call that is being assembled.
@@ -52,7 +53,7 @@ func (a *answer) data(event string, payload []byte) error {
 		a.done = true
 		return nil
 	}
-	if text, ok := a.frame.content(payload); ok && len(a.pending) == 0 {
+	if text, ok := a.frame.content(payload); ok && len(a.pending) == 0 { // the rest equals that of a.chunk
 		a.chunk.Choices[0].Delta.Content = text
 		return a.process(event, payload)
 	}
@@ -63,7 +64,7 @@ func (a *answer) data(event string, payload []byte) error {
 	if len(payload) == 0 {
 		return nil
 	}
-	valid, object := a.chunk.decode(payload)
+	valid, isObject := a.chunk.decode(payload)
 	switch {
 	case !valid && len(a.pending) > maxPending:
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
@@ -72,7 +73,7 @@ func (a *answer) data(event string, payload []byte) error {
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
-	case !object:
+	case !isObject:
 		return httperror.BadAnswer("a part of the stream is not a JSON object", payload)
 	}
 	a.frame.keep(&a.chunk, payload)
@@ -84,14 +85,14 @@ func (a *answer) data(event string, payload []byte) error {
 // unstreamed handles an answer that is not a stream. Servers also send one to a stream request if they
 // cannot stream, or cannot stream with tools; some send errors with status 200.
 func (a *answer) unstreamed(data []byte) error {
-	valid, object := a.chunk.decode(data)
+	valid, isObject := a.chunk.decode(data)
 	if valid && len(a.chunk.Choices) > 0 {
 		return a.process("", data)
 	}
 	if e := httperror.InBody(0, data); valid && e != nil {
 		return e
 	}
-	if !valid || !object {
+	if !valid || !isObject {
 		return httperror.BadAnswer("the answer is not a JSON object", data)
 	}
 	return httperror.BadAnswer("the answer has no choices", data)
@@ -111,7 +112,7 @@ func (a *answer) process(event string, payload []byte) error {
 	}
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 { // the request asks for one choice
-			a.choice(&c.Choices[i])
+			a.addChoice(&c.Choices[i])
 		}
 	}
 	if a.stopped {
@@ -120,64 +121,61 @@ func (a *answer) process(event string, payload []byte) error {
 	return nil
 }
 
-// choice yields the content of a choice. Moonshot puts the usage there.
-func (a *answer) choice(c *choice) {
+// addChoice yields the content of a choice. Moonshot puts the usage into the choice.
+func (a *answer) addChoice(c *choice) {
 	if c.Usage != (message.Usage{}) {
 		a.usage = c.Usage
 	}
-	a.delta(&c.Delta)
+	a.addDelta(&c.Delta)
 	for i := range c.Message.ToolCalls { // a whole message, in which each item is a separate call
 		c.Message.ToolCalls[i].Index = i
 	}
-	a.delta(&c.Message)
+	a.addDelta(&c.Message)
 	if c.FinishReason != "" {
 		a.reason = c.FinishReason
 	}
 }
 
-// delta yields the content of a delta, in the order in which a model produces it.
-func (a *answer) delta(d *delta) {
-	a.reasoning(d)
-	a.text(d.Content)
-	a.parts(d.Parts)
-	a.text(d.Refusal)
-	a.parts(d.Images)
+// addDelta yields the content of a delta, in the order in which a model produces it.
+func (a *answer) addDelta(d *delta) {
+	a.addReasoning(d)
+	a.sendText(d.Content)
+	a.addParts(d.Parts)
+	a.sendText(d.Refusal)
+	a.addParts(d.Images)
 	for i := range d.ToolCalls {
-		a.call(&d.ToolCalls[i])
+		a.addCall(&d.ToolCalls[i])
 	}
 }
 
-// reasoning handles the reasoning in a delta. A server that uses both names for the text sends the
-// same text twice, so only one is used. DeepSeek and compatible servers require the text back as
-// reasoning_content, OpenRouter its reasoning_details, and Gemini its extra_content.
-func (a *answer) reasoning(d *delta) {
+// addReasoning yields the reasoning in a delta. A server that sends both reasoning_content and reasoning sends the same
+// text twice, so only one is used. DeepSeek and compatible servers require the text back as reasoning_content,
+// OpenRouter its reasoning_details, and Gemini its extra_content.
+func (a *answer) addReasoning(d *delta) {
 	text := d.ReasoningContent
 	if text != "" {
-		a.extra("reasoning_content", json.RawMessage("null")) // null stands for the text of the thinking; see encoder.thinking
+		a.addExtra("reasoning_content", json.RawMessage("null")) // null stands for the text of the thinking; see encoder.thinking
 	} else {
 		text = d.Reasoning
 	}
 	detailText := a.details.add(d.ReasoningDetails)
-	if text == "" {
-		text = detailText
-	}
 	if d.ExtraContent != nil {
-		a.extra("extra_content", d.ExtraContent)
+		a.addExtra("extra_content", d.ExtraContent)
 	}
-	a.thinking(text)
+	a.sendThinking(cmp.Or(text, detailText))
 }
 
-// extra records a member that must be sent back with the message.
-func (a *answer) extra(name string, value json.RawMessage) {
+// addExtra records a member that must be sent back with the message.
+func (a *answer) addExtra(name string, value json.RawMessage) {
 	if a.extras == nil {
 		a.extras = map[string]json.RawMessage{}
 	}
 	a.extras[name] = value
 }
 
-// parts yields content parts: text and thinking of Mistral, and images.
-func (a *answer) parts(ps []contentPart) {
-	for _, p := range ps {
+// addParts yields content parts: text and thinking of Mistral, and images.
+func (a *answer) addParts(parts []contentPart) {
+	for _, p := range parts {
 		switch {
 		case p.ImageURL != "":
 			d, ok := parseDataURL(p.ImageURL)
@@ -186,22 +184,22 @@ func (a *answer) parts(ps []contentPart) {
 			}
 			a.send(&model.DataBlock{Data: d})
 		case len(p.Thinking) > 0:
-			a.thinking(strings.Join(p.Thinking, ""))
+			a.sendThinking(strings.Join(p.Thinking, ""))
 		default:
-			a.text(p.Text)
+			a.sendText(p.Text)
 		}
 	}
 }
 
-// text yields text unless it is empty.
-func (a *answer) text(s string) {
+// sendText yields text unless it is empty.
+func (a *answer) sendText(s string) {
 	if s != "" {
 		a.send(&model.TextDelta{Text: s})
 	}
 }
 
-// thinking yields reasoning unless it is empty.
-func (a *answer) thinking(s string) {
+// sendThinking yields reasoning unless it is empty.
+func (a *answer) sendThinking(s string) {
 	if s != "" {
 		a.send(&model.ThinkingDelta{Text: s})
 	}
@@ -212,15 +210,15 @@ func (a *answer) send(c model.Chunk) {
 	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
-// call handles a piece of a tool call. The first delta that is yielded must have the name. Arguments that a server
-// sends before the name are kept until then.
-func (a *answer) call(d *callDelta) {
-	i := a.find(d)
+// addCall yields a piece of a tool call. The first delta that is yielded must have the name. Arguments that a server
+// sends before the name are kept until the name arrives.
+func (a *answer) addCall(d *callDelta) {
+	i := a.findCall(d)
 	if i < 0 {
 		i = len(a.calls)
 		if i == 0 {
-			a.first[0].args = a.args[:0]
-			a.calls = a.first[:]
+			a.firstCall[0].args = a.firstArgs[:0]
+			a.calls = a.firstCall[:]
 		} else {
 			a.calls = append(a.calls, call{})
 		}
@@ -231,7 +229,7 @@ func (a *answer) call(d *callDelta) {
 		c.id = d.ID
 	}
 	c.args = append(c.args, d.Args...)
-	extra := a.tagged(d.Extra)
+	extra := a.encodeExtras(d.Extra)
 	if c.sentID != "" {
 		if d.Args != "" || extra != nil {
 			a.send(&model.ToolCallDelta{Index: i, Args: d.Args, Extra: extra})
@@ -243,18 +241,18 @@ func (a *answer) call(d *callDelta) {
 		c.extra = extra
 	}
 	if c.name != "" {
-		a.start(i)
+		a.startCall(i)
 	}
 }
 
-// find returns the index in calls of the call that a piece continues, or -1 for a new one. The server's
+// findCall returns the index in calls of the call that a piece continues, or -1 for a new one. The server's
 // index decides, unless it is missing or reused for a second call: one with another id, or one that
 // begins after complete arguments.
-func (a *answer) find(d *callDelta) int {
+func (a *answer) findCall(d *callDelta) int {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := &a.calls[i]
 		switch {
-		// Another call: by its id where there are no indexes, by its index where there are.
+		// Another call: the id tells if the server leaves out the index, otherwise the index.
 		case d.Index == noIndex && d.ID != "" && c.id != d.ID:
 			continue
 		case d.Index != noIndex && c.index != d.Index:
@@ -270,22 +268,22 @@ func (a *answer) find(d *callDelta) int {
 	return -1
 }
 
-// start yields the first piece of a call, with the arguments that came before its name.
-func (a *answer) start(i int) {
+// startCall yields the first piece of a call, with the arguments that came before its name.
+func (a *answer) startCall(i int) {
 	c := &a.calls[i]
 	c.sentID = a.uniqueID(c.id, i)
 	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
-// uniqueID returns id, or a new one if it is empty or already used.
-func (a *answer) uniqueID(id string, place int) string {
-	return provider.UniqueID(id, a.conversation, a.chunk.ID, place, func(id string) bool {
+// uniqueID returns the id of the call with the given index in calls: id, or a new one if it is empty or already used.
+func (a *answer) uniqueID(id string, index int) string {
+	return provider.UniqueID(id, a.conversation, a.chunk.ID, index, func(id string) bool {
 		return slices.ContainsFunc(a.calls, func(c call) bool { return c.sentID == id })
 	})
 }
 
-// tagged encodes extras together with the endpoint they belong to; nil if there are none.
-func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
+// encodeExtras encodes extras together with the endpoint that they belong to. Without extras it returns nil.
+func (a *answer) encodeExtras(extras map[string]json.RawMessage) json.RawMessage {
 	if len(extras) == 0 {
 		return nil
 	}
@@ -305,17 +303,17 @@ func (a *answer) finish() error {
 	}
 	for i, c := range a.calls {
 		if c.sentID == "" {
-			a.start(i)
+			a.startCall(i)
 		}
 	}
 	if details := a.details.encode(); details != nil { // the details include the text of reasoning_content
-		a.extra("reasoning_details", details)
+		a.addExtra("reasoning_details", details)
 		delete(a.extras, "reasoning_content")
 	}
 	if len(a.calls) == 0 {
 		delete(a.extras, "reasoning_content") // required back only with tool calls
 	}
-	if extra := a.tagged(a.extras); extra != nil {
+	if extra := a.encodeExtras(a.extras); extra != nil {
 		a.send(&model.ThinkingDelta{Extra: extra})
 	}
 	a.send(&model.Finish{ID: a.chunk.ID, Model: a.chunk.Model, Usage: a.usage, Reason: finishReason(a.reason, len(a.calls) > 0)})
@@ -326,11 +324,11 @@ func (a *answer) finish() error {
 }
 
 // finishReason maps a server's reason to ours. Many servers say "stop" after tool calls too, and some say nothing,
-// so the presence of calls decides. An unknown reason is returned unchanged.
-func finishReason(reason string, calls bool) model.FinishReason {
+// so hasCalls decides. An unknown reason is returned unchanged.
+func finishReason(reason string, hasCalls bool) model.FinishReason {
 	switch strings.ToLower(reason) {
 	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":
-		if calls {
+		if hasCalls {
 			return model.FinishToolCalls
 		}
 		return model.FinishStop

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// This file decodes answers. A member with an unexpected type is treated as missing,
+// This file decodes answers of chat completions. A member with an unexpected type is treated as missing,
 // since servers disagree about the details.
 
 // A chunk is a chunk of a stream, or a whole answer: they differ only in "delta" and "message".
@@ -30,11 +30,11 @@ type choice struct {
 // A delta is what a chunk adds to a message, or a whole message. Its content is a text or parts.
 type delta struct {
 	Content   string
-	from, to  int // offsets of the text in the payload
+	from, to  int // offsets of Content in the payload; see frame
 	Parts     []contentPart
 	Refusal   string
 	Reasoning string
-	// ReasoningContent is Reasoning by DeepSeek's older name, which is also used to send it back.
+	// ReasoningContent is the older name of Reasoning, by DeepSeek; reasoning is sent back by this name.
 	ReasoningContent string
 	ReasoningDetails []json.RawMessage
 	ToolCalls        []callDelta
@@ -60,16 +60,16 @@ type callDelta struct {
 
 const noIndex = -1
 
-// decode decodes the next chunk, reusing memory of the previous one. It reports whether data is valid
-// JSON, and whether it is an object.
-func (c *chunk) decode(data []byte) (valid, object bool) {
-	var calls []callDelta // of the first choice
+// decode decodes the next chunk, reusing memory of the previous chunk. It reports whether data is valid
+// JSON, and whether it is an object or null.
+func (c *chunk) decode(data []byte) (valid, isObject bool) {
+	var calls []callDelta // the memory of the first choice's calls
 	if len(c.Choices) > 0 {
 		calls = c.Choices[0].Delta.ToolCalls[:0]
 	}
 	*c = chunk{ID: c.ID, Model: c.Model, Choices: c.Choices[:0]}
 	r := &jsonReader{data: data}
-	object = r.peek() == '{' || r.peek() == 'n' // some servers send null to keep the connection open
+	isObject = r.peek() == '{' || r.peek() == 'n' // some servers send null to keep the connection open
 	for name := range r.members {
 		switch string(name) {
 		case `"id"`:
@@ -94,17 +94,17 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 		}
 	}
 	r.end()
-	return !r.bad, object
+	return !r.bad, isObject
 }
 
 // A frame is the JSON before and after the content in a payload. Most servers repeat this JSON byte for byte around
 // each token, so that only the token must be read.
 type frame struct {
-	payload  []byte // the last decoded payload with content
-	from, to int    // where the content is; to is 0 if there is no payload
+	payload  []byte // the last decoded payload, if it has content
+	from, to int    // offsets of the content; to is 0 if there is no payload
 }
 
-// keep remembers the payload that c was read from, if it has content.
+// keep remembers the payload that c was read from, if it has content and is not so large that copying costs too much.
 func (f *frame) keep(c *chunk, payload []byte) {
 	f.to = 0
 	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= readSize {
@@ -113,7 +113,7 @@ func (f *frame) keep(c *chunk, payload []byte) {
 	}
 }
 
-// content returns the content of a payload that is otherwise equal to the kept one. It rejects
+// content returns the content of a payload that is otherwise equal to the kept payload. It rejects
 // content with quotes, backslashes or control characters, which could change the meaning of the rest.
 func (f *frame) content(payload []byte) (string, bool) {
 	if f.to == 0 || !bytes.HasPrefix(payload, f.payload[:f.from]) {
@@ -131,7 +131,7 @@ func (f *frame) content(payload []byte) (string, bool) {
 	return string(text), true
 }
 
-// textOnce reads a string into s, unless s is set already.
+// textOnce reads a string into s, or skips it if s is set already.
 func (r *jsonReader) textOnce(s *string) {
 	if *s == "" {
 		*s = r.text()
@@ -194,11 +194,11 @@ func (r *jsonReader) delta(d *delta) {
 	}
 }
 
-func (r *jsonReader) parts() (ps []contentPart) {
+func (r *jsonReader) parts() (parts []contentPart) {
 	for range r.items {
-		ps = append(ps, r.part())
+		parts = append(parts, r.part())
 	}
-	return ps
+	return parts
 }
 
 func (r *jsonReader) part() (p contentPart) {
@@ -250,7 +250,7 @@ func (r *jsonReader) call() callDelta {
 			}
 		case `"id"`:
 			c.ID = r.text()
-		case `"type"`:
+		case `"type"`: // always "function"
 			r.raw()
 		case `"function"`:
 			for name := range r.members {
@@ -283,7 +283,7 @@ func (r *jsonReader) arguments() string {
 	return string(r.clone())
 }
 
-// usage reads a usage. Vendors name cached tokens differently; the largest number counts.
+// usage reads the numbers of tokens. Vendors name cached tokens differently; the largest number counts.
 func (r *jsonReader) usage() (u message.Usage) {
 	for name := range r.members {
 		switch string(name) {

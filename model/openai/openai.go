@@ -121,7 +121,7 @@ type Model struct {
 	endpoint    sdk.ClientConfig // the server, and the client that sends the requests
 	keepsHeader bool             // the client does not modify the header
 	reveals     bool             // see Config.LateTools
-	noLateTools atomic.Bool      // the server has rejected tools at the end of a conversation
+	noLateTools atomic.Bool      // the server has refused tools at the end of a conversation
 
 	protocols [2]*protocol             // that the server may have; the second is nil if the first is known to be right
 	protocol  atomic.Pointer[protocol] // the protocol in use

@@ -395,7 +395,7 @@ func (r *response) functionCall(item *outputItem, ended bool) {
 		item.name = c.name
 		if c.name != "" {
 			r.lastText = false
-			r.start(item.call)
+			r.startCall(item.call)
 		}
 	}
 	if ended {

@@ -83,12 +83,12 @@ func (r *response) end() {
 func (r *response) finish() error {
 	for n := range r.calls {
 		if r.calls[n].sentID == "" {
-			r.start(n)
+			r.startCall(n)
 		}
 	}
 	if r.incomplete == "" {
 		if items := keep(r.items); items != nil {
-			r.send(&model.ThinkingDelta{Extra: r.tagged(map[string]json.RawMessage{keptMember: items})})
+			r.send(&model.ThinkingDelta{Extra: r.encodeExtras(map[string]json.RawMessage{keptMember: items})})
 		}
 	}
 	reason := finishReason("", len(r.calls) > 0)
