@@ -84,7 +84,7 @@ func InBody(status int, body []byte) *model.Error {
 	if e.Message == "" {
 		e.Message = quote(body)
 	}
-	if status == 0 { // vLLM and Google use the HTTP status as the code
+	if status == 0 { // to classify f: vLLM and Google use the HTTP status as the code
 		status, _ = strconv.Atoi(f.Code)
 	}
 	e.Kind = imageKind(faultKind(status, f), f.Code+" "+f.Type+" "+e.Message)

@@ -39,9 +39,7 @@ func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
 	if len(models) == 0 {
 		panic("middleware.Fallback: no models; it needs at least one")
 	}
-	if cfg.After == 0 {
-		cfg.After = 3
-	}
+	cfg.After = cmp.Or(cfg.After, 3)
 	if cfg.For <= 0 {
 		cfg.For = time.Minute
 	}

@@ -46,7 +46,7 @@ type limiter struct {
 	cfg   LimitConfig
 
 	mu     sync.Mutex
-	grants []*grant // by time; expired ones are removed
+	grants []*grant // in the order of arrival; expired grants are removed
 }
 
 // A grant permits a request to be sent at a time, which may be in the future.

@@ -13,6 +13,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,15 +47,13 @@ type RetryConfig struct {
 
 // Retry returns m with failed calls repeated. If m retries already, m keeps its configuration, and of cfg only OnRetry is
 // used, for the retries of m. So a model that retries can also be given to an agent, which retries by itself. A model
-// retries if Retry has made it, or one that it calls: see [Fallback], [Hedge] and decorators with Unwrap.
+// retries if Retry has made this model or a model that it calls, as those of [Fallback], [Hedge] and decorators do.
 //
 // A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet. The wait grows
 // exponentially, is shortened at random by up to half so that many clients do not retry at once, and is never shorter
 // than the server's Retry-After. If that is longer than MaxWait the error is returned at once, with the RetryAfter.
 func Retry(m model.Model, cfg RetryConfig) model.Model {
-	if cfg.Retries == 0 {
-		cfg.Retries = 3
-	}
+	cfg.Retries = cmp.Or(cfg.Retries, 3)
 	if cfg.Base <= 0 {
 		cfg.Base = time.Second
 	}

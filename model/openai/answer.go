@@ -271,15 +271,10 @@ func (a *answer) findCall(d *callDelta) int {
 // startCall yields the first piece of a call, with the arguments that came before its name.
 func (a *answer) startCall(i int) {
 	c := &a.calls[i]
-	c.sentID = a.uniqueID(c.id, i)
-	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
-}
-
-// uniqueID returns the id of the call with the given index in calls: id, or a new one if it is empty or already used.
-func (a *answer) uniqueID(id string, index int) string {
-	return provider.UniqueID(id, a.conversation, a.chunk.ID, index, func(id string) bool {
+	c.sentID = provider.UniqueID(c.id, a.conversation, a.chunk.ID, i, func(id string) bool {
 		return slices.ContainsFunc(a.calls, func(c call) bool { return c.sentID == id })
 	})
+	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
 // encodeExtras encodes extras together with the endpoint that they belong to. Without extras it returns nil.

@@ -91,8 +91,8 @@ func (x *Exchange) Close() {
 	x.cancel(nil)
 }
 
-// Explain returns the error to report to the caller for an error of the exchange. If the caller's context has ended,
-// that is the context's error, which is not retried.
+// Explain returns the error to report to the caller for err, an error of the exchange. If the caller's context has ended,
+// it returns the context's error, which is not retried.
 func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 	if ctxErr := x.callerCtx.Err(); ctxErr != nil {
 		return fmt.Errorf("model call: %w", ctxErr)
@@ -113,8 +113,8 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 // in one line.
 const MaxLine = 64 << 20
 
-// ReadUnstreamed returns an answer that is not a stream. For a stream it returns nil and consumes at most white space. The
-// first byte decides: a server may ignore the request's "stream", and send a wrong Content-Type.
+// ReadUnstreamed returns an answer that is not a stream. For a stream it returns nil and consumes only white space and
+// a byte order mark. The first byte decides: a server may ignore the request's "stream", and send a wrong Content-Type.
 func ReadUnstreamed(r *bufio.Reader) ([]byte, error) {
 	first, err := firstByte(r)
 	switch {
