@@ -325,7 +325,7 @@ func TestFindPolling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		re := regexp.MustCompile("(?ms:" + patterns.Draw(t, "pattern") + ")")
 		text := []byte(texts.Draw(t, "text"))
-		got, want := find(context.Background(), re, text, maxUnpolled+1), find(context.Background(), re, text, 0)
+		got, want := findPolling(context.Background(), re, text, maxUnpolled+1), findPolling(context.Background(), re, text, 0)
 		if len(text) > 1 && !slices.Equal(got, want) {
 			t.Fatalf("%s in %q: %v, want %v", re, text, got, want)
 		}

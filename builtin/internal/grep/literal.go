@@ -2,6 +2,7 @@ package grep
 
 import (
 	"bytes"
+	"math"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -47,13 +48,13 @@ func required(re *syntax.Regexp) []literal {
 	return nil
 }
 
-// cost estimates how often one of the literals occurs without a match. Each character of a literal makes it rarer.
-func cost(set []literal) float64 {
-	if set == nil {
+// cost estimates how often one of the literals occurs in a byte of text. Without literals, every byte is searched.
+func cost(literals []literal) float64 {
+	if literals == nil {
 		return 1
 	}
 	sum := 0.0
-	for _, l := range set {
+	for _, l := range literals {
 		p := 1.0
 		for i := range l.text {
 			p *= frequency(l.text[i])
@@ -65,9 +66,9 @@ func cost(set []literal) float64 {
 
 // A literal is a string to search for. If fold is set, ASCII case is ignored and text is lower case.
 type literal struct {
-	text string
-	fold bool
-	at   int // the index of the rarest byte of text, which is searched for first
+	text   string
+	fold   bool
+	rarest int // the index of the rarest byte of text, which is searched for first
 }
 
 // literalOf makes a literal of an OpLiteral.
@@ -79,8 +80,7 @@ func literalOf(re *syntax.Regexp) []literal {
 	if !fold {
 		return []literal{newLiteral(string(re.Rune), false)}
 	}
-	// Skip letters with more than two case forms, such as k and s, and all non-ASCII letters, and use the longest
-	// part between them.
+	// Use the longest part without non-ASCII letters and without letters that have more than two case forms: k and s.
 	best := ""
 	parts := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
 		next := unicode.SimpleFold(r)
@@ -100,8 +100,8 @@ func literalOf(re *syntax.Regexp) []literal {
 func newLiteral(text string, fold bool) literal {
 	l := literal{text: text, fold: fold}
 	for i := range text {
-		if frequency(text[i]) < frequency(text[l.at]) {
-			l.at = i
+		if frequency(text[i]) < frequency(text[l.rarest]) {
+			l.rarest = i
 		}
 	}
 	return l
@@ -110,7 +110,7 @@ func newLiteral(text string, fold bool) literal {
 // common lists the bytes of source text, the most frequent first.
 const common = " etaonrislcdupmf(.)\"g,hb_y=/v-:x\t\nw;kE0TSI{}1ACRN*D'OPq2LFMz'jU>B<3G[]"
 
-// frequency is a rough estimate of how often a byte occurs. A wrong estimate only makes the search slower.
+// frequency roughly estimates the share of b in source text. A wrong estimate only makes the search slower.
 func frequency(b byte) float64 {
 	if i := strings.IndexByte(common, b); i >= 0 {
 		return 0.1 / float64(i+1)
@@ -122,16 +122,16 @@ func frequency(b byte) float64 {
 // searched. Call reset before each text.
 type finder struct {
 	literal
-	lower, upper byte
-	atLower      int // the next occurrence of lower at or after the current position
-	atUpper      int // the next occurrence of upper there
-	atLiteral    int // the next occurrence of the literal there
+	lower, upper byte // the rarest byte of the literal, in both cases if fold is set
+
+	// The offsets where lower, upper and the literal were found last; -1 before the first search.
+	atLower, atUpper, atLiteral int
 }
 
-const none = int(^uint(0) >> 1) // no occurrence; greater than every index, so that min ignores it
+const none = math.MaxInt // no occurrence; greater than every offset, so that min ignores it
 
 func newFinder(l literal) finder {
-	f := finder{literal: l, lower: l.text[l.at], upper: l.text[l.at]}
+	f := finder{literal: l, lower: l.text[l.rarest], upper: l.text[l.rarest]}
 	if l.fold && 'a' <= f.lower && f.lower <= 'z' {
 		f.upper = f.lower - 'a' + 'A'
 	}
@@ -141,12 +141,12 @@ func newFinder(l literal) finder {
 // reset prepares for another text.
 func (f *finder) reset() { f.atLower, f.atUpper, f.atLiteral = -1, -1, -1 }
 
-// next returns the start of the first occurrence at or after from, or none. Successive calls must not decrease from.
+// next returns the offset of the first occurrence at or after from, or none. Successive calls must not decrease from.
 func (f *finder) next(text []byte, from int) int {
 	if f.atLiteral >= from {
 		return f.atLiteral
 	}
-	for pos := from + f.at; ; {
+	for pos := from + f.rarest; ; {
 		f.atLower = nextByte(text, f.lower, f.atLower, pos)
 		hit := f.atLower
 		if f.upper != f.lower {
@@ -157,7 +157,7 @@ func (f *finder) next(text []byte, from int) int {
 			f.atLiteral = none
 			return none
 		}
-		start := hit - f.at
+		start := hit - f.rarest
 		if end := start + len(f.text); end <= len(text) && f.equal(text[start:end]) {
 			f.atLiteral = start
 			return start
@@ -166,7 +166,7 @@ func (f *finder) next(text []byte, from int) int {
 	}
 }
 
-// nextByte returns the first index of b at or after pos; known is the index that was found last.
+// nextByte returns the offset of the first b at or after pos, or none; known is the offset that was found last.
 func nextByte(text []byte, b byte, known, pos int) int {
 	if known >= pos {
 		return known

@@ -15,18 +15,18 @@ const (
 	maxFile    = 64 << 20  // how much of a file a Multiline search reads
 	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
 
-	// The most work between two polls of the context, in bytes of text times Matcher.work: some tenths of a second.
-	// A Multiline search that polls is slower, as it cannot skip to a literal, so small searches do not poll.
-	maxUnpolled = 32 << 20
+	// Work between two polls of the context, in bytes of text times Matcher.work. A Multiline search that polls is
+	// slower, as it cannot skip to a literal, so a search of at most maxUnpolled, some tenths of a second, does not poll.
 	pollEvery   = 2 << 20
+	maxUnpolled = 32 << 20
 )
 
 // A Line is a line that matches, or a line of context.
 type Line struct {
 	Number int    // from 1
-	Text   []byte // without its end; valid until the next line
+	Text   []byte // without the line end; valid until the next Line
 	Match  bool   // false for a line of context
-	Gap    bool   // lines between the previous one and this were skipped
+	Gap    bool   // lines were skipped since the previous Line
 }
 
 // ErrBinary is returned by [Searcher.Search] for data that is not text.
@@ -34,24 +34,24 @@ var ErrBinary = errors.New("binary file")
 
 // A Searcher searches one text after another. It is not safe for concurrent use.
 type Searcher struct {
-	m       *Matcher
+	matcher *Matcher
 	dfa     *dfa
 	finders []finder
 	buf     []byte
 
-	// The state of one search. Offsets count from the start of buf.
+	// The state of one search.
 	yield      func(Line) bool
-	end        int // of the data that was read
-	yielded    int // end of the last line that was yielded
+	end        int // the end, in buf, of the data that was read
+	yielded    int // the end, in buf, of the last line that was yielded; -1 if the line is no longer in buf
 	hasYielded bool
 	afterLeft  int // lines of context still to yield after the last match
-	lineNo     int // number of the line at counted
-	counted    int
+	counted    int // the offset in buf up to which lines were counted
+	lineNo     int // the number of the line at counted
 }
 
 // NewSearcher returns a new searcher.
 func (m *Matcher) NewSearcher() *Searcher {
-	s := &Searcher{m: m, dfa: newDFA(m.prog), buf: make([]byte, windowSize)}
+	s := &Searcher{matcher: m, dfa: newDFA(m.prog), buf: make([]byte, windowSize)}
 	for _, l := range m.literals {
 		s.finders = append(s.finders, newFinder(l))
 	}
@@ -59,15 +59,14 @@ func (m *Matcher) NewSearcher() *Searcher {
 }
 
 // Search calls yield for each line of r that matches and for the lines of context, in order, until yield
-// returns false. It fails with ErrBinary, before any line, if r is not text, with the errors of r, and with the
-// error of ctx, which it polls at each read and while it searches the text.
+// returns false. It fails with ErrBinary, before any line, if r is not text, if r fails, and soon after ctx has ended.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) bool) error {
 	s.yield = yield
 	s.end, s.yielded, s.counted, s.afterLeft, s.lineNo, s.hasYielded = 0, 0, 0, 0, 1, false
-	if s.m.Multiline {
+	if s.matcher.Multiline {
 		return s.searchAll(ctx, r)
 	}
-	pos := 0 // everything before it was searched
+	pos := 0 // the data before pos was searched
 	for first := true; ; first = false {
 		eof, err := s.fill(ctx, r)
 		if err != nil {
@@ -79,17 +78,16 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) boo
 			}
 			s.dropBOM()
 		}
-		limit := s.end
+		limit := s.end // of the lines that are searched now
 		if !eof {
 			if i := bytes.LastIndexByte(s.buf[pos:s.end], '\n'); i >= 0 {
 				limit = pos + i + 1
 			} else if s.end-pos < maxWindow {
-				s.makeRoom(pos)
-				continue
+				limit = pos // read more of the line
 			}
 		}
-		more := s.lines(ctx, pos, limit)
-		if err := ctx.Err(); err != nil || !more || eof {
+		goOn := s.searchLines(ctx, pos, limit)
+		if err := ctx.Err(); err != nil || !goOn || eof {
 			return err
 		}
 		pos = s.makeRoom(limit)
@@ -121,14 +119,14 @@ func (s *Searcher) dropBOM() {
 	}
 }
 
-// makeRoom moves the data that is still needed, which begins with the context before pos, to the
-// front of the buffer, and grows the buffer if it is more than half full. It returns the new pos.
+// makeRoom moves the data from pos, and the context before pos that was not yielded, to the front of the buffer, and
+// grows the buffer if it is more than half full. It returns the new pos.
 func (s *Searcher) makeRoom(pos int) int {
-	keep := max(min(s.yielded, pos), s.back(pos, s.m.Before))
-	s.number(keep)
+	keep := max(s.yielded, s.back(pos, s.matcher.Before))
+	s.numberAt(keep) // counts the lines that are dropped
 	copy(s.buf, s.buf[keep:s.end])
 	s.end -= keep
-	s.yielded = max(-1, s.yielded-keep) // -1 if lines in between were not yielded
+	s.yielded = max(-1, s.yielded-keep)
 	s.counted = 0
 	if s.end > len(s.buf)/2 {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
@@ -144,8 +142,8 @@ func (s *Searcher) back(pos, n int) int {
 	return pos
 }
 
-// lines yields the matches in buf[pos:limit], which are whole lines. It returns false if the search has ended.
-func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
+// searchLines yields the matches in buf[pos:limit], which are whole lines. It returns false if the search must end.
+func (s *Searcher) searchLines(ctx context.Context, pos, limit int) bool {
 	text := s.buf[:limit]
 	s.dfa.begin(ctx)
 	for i := range s.finders {
@@ -164,7 +162,7 @@ func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 		}
 		pos = end
 	}
-	return s.context(limit)
+	return s.yieldAfter(limit)
 }
 
 // nextMatch returns the first matching line at or after pos, with its end.
@@ -185,7 +183,7 @@ func (s *Searcher) nextMatch(text []byte, pos int) (start, end int) {
 			break
 		}
 		start, end = lineAt(text, hit)
-		if s.m.exact || s.dfa.matchLine(bare(text[start:end])) {
+		if s.matcher.exact || s.dfa.matchLine(bare(text[start:end])) {
 			return start, end
 		}
 		pos = end
@@ -213,10 +211,10 @@ func bare(line []byte) []byte {
 
 // yieldMatch yields the matching line buf[start:end] and the context before it.
 func (s *Searcher) yieldMatch(start, end int) bool {
-	if !s.context(start) {
+	if !s.yieldAfter(start) {
 		return false
 	}
-	first := max(s.yielded, s.back(start, s.m.Before))
+	first := max(s.yielded, s.back(start, s.matcher.Before))
 	gap := s.hasYielded && first > s.yielded
 	for at := first; at < start; {
 		_, e := lineAt(s.buf[:start], at)
@@ -225,12 +223,12 @@ func (s *Searcher) yieldMatch(start, end int) bool {
 		}
 		at, gap = e, false
 	}
-	s.afterLeft = s.m.After
+	s.afterLeft = s.matcher.After
 	return s.emit(start, end, true, gap)
 }
 
-// context yields the lines of context after the last match, up to limit.
-func (s *Searcher) context(limit int) bool {
+// yieldAfter yields the lines of context after the last match, up to limit.
+func (s *Searcher) yieldAfter(limit int) bool {
 	for s.afterLeft > 0 && s.yielded < limit {
 		_, end := lineAt(s.buf[:limit], s.yielded)
 		s.afterLeft--
@@ -243,12 +241,12 @@ func (s *Searcher) context(limit int) bool {
 
 func (s *Searcher) emit(start, end int, match, gap bool) bool {
 	s.yielded, s.hasYielded = end, true
-	return s.yield(Line{Number: s.number(start), Text: bare(s.buf[start:end]), Match: match, Gap: gap})
+	return s.yield(Line{Number: s.numberAt(start), Text: bare(s.buf[start:end]), Match: match, Gap: gap})
 }
 
-// number returns the number of the line at pos, which never decreases.
-func (s *Searcher) number(pos int) int {
-	if s.m.NoNumbers {
+// numberAt returns the number of the line at pos. Successive calls must not decrease pos.
+func (s *Searcher) numberAt(pos int) int {
+	if s.matcher.NoNumbers {
 		return 0
 	}
 	if pos > s.counted {
@@ -278,63 +276,64 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	if !s.mayMatch(text) {
 		return nil
 	}
-	re := s.m.re
-	for pos := 0; pos < len(text); re = s.m.reRest {
-		loc := find(ctx, re, text[pos:], s.m.work)
+	re := s.matcher.re
+	for pos := 0; pos < len(text); re = s.matcher.reRest {
+		loc := findPolling(ctx, re, text[pos:], s.matcher.work)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if loc == nil || pos+loc[0] == len(text) && text[len(text)-1] == '\n' { // after the last line
 			break
 		}
-		start, _ := lineAt(text, min(pos+loc[0], len(text)-1))
-		_, end := lineAt(text, max(start, pos+loc[1]-1))
-		for at := max(start, s.yielded); at < end; {
+		start, _ := lineAt(text, min(pos+loc[0], len(text)-1)) // an empty match may be at the end of text
+		_, end := lineAt(text, max(start, pos+loc[1]-1))       // a match that ends with a line end does not reach the next line
+		for at := start; at < end; {
 			_, e := lineAt(text, at)
 			if !s.yieldMatch(at, e) {
 				return nil
 			}
 			at = e
 		}
-		pos = max(end, pos+1)
+		pos = end
 	}
-	s.context(len(text))
+	s.yieldAfter(len(text))
 	return nil
 }
 
-// find is re.FindIndex for a pattern that costs work for each byte. If ctx ends, the result is invalid.
-func find(ctx context.Context, re *regexp.Regexp, text []byte, work int) []int {
+// findPolling is re.FindIndex for a pattern that costs work for each byte. If ctx ends, the result is invalid.
+func findPolling(ctx context.Context, re *regexp.Regexp, text []byte, work int) []int {
 	if len(text)*work <= maxUnpolled {
 		return re.FindIndex(text)
 	}
-	return re.FindReaderIndex(&pollingReader{text: text, every: max(pollEvery/max(work, 1), 1), ended: ctx.Err})
+	return re.FindReaderIndex(&pollingReader{text: text, interval: pollEvery / work, ctxErr: ctx.Err})
 }
 
-// A pollingReader is a text that ends when ended returns an error.
+// A pollingReader reads text, and fails when ctxErr returns an error.
 type pollingReader struct {
-	text      []byte
-	pos, poll int // poll is the position of the next poll
-	every     int // bytes between two polls
-	ended     func() error
+	text     []byte
+	pos      int
+	nextPoll int // the pos of the next poll
+	interval int // bytes between two polls
+	ctxErr   func() error
 }
 
 // ReadRune implements [io.RuneReader].
-func (a *pollingReader) ReadRune() (r rune, size int, err error) {
-	if a.pos >= a.poll {
-		if err := a.ended(); err != nil {
+func (p *pollingReader) ReadRune() (r rune, size int, err error) {
+	if p.pos >= p.nextPoll {
+		if err := p.ctxErr(); err != nil {
 			return 0, 0, err
 		}
-		a.poll = a.pos + a.every
+		p.nextPoll = p.pos + p.interval
 	}
-	if a.pos == len(a.text) {
+	if p.pos == len(p.text) {
 		return 0, 0, io.EOF
 	}
-	r, size = utf8.DecodeRune(a.text[a.pos:])
-	a.pos += size
+	r, size = utf8.DecodeRune(p.text[p.pos:])
+	p.pos += size
 	return r, size, nil
 }
 
-// mayMatch reports whether one of the literals occurs in text.
+// mayMatch reports whether one of the literals, if there are any, occurs in text.
 func (s *Searcher) mayMatch(text []byte) bool {
 	for i := range s.finders {
 		s.finders[i].reset()
