@@ -24,23 +24,22 @@ func Secrets(homes []string) []string {
 				out = append(out, name)
 			}
 		}
-		for _, tail := range secretTails {
+		for _, part := range secretHiddenParts {
 			switch {
-			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // directly in home, found above
-			case strings.HasSuffix(tail, "/"), strings.Contains(path.Base(tail), "."):
-				add(path.Join(home, tail))
-			default:
-				names, _ := filepath.Glob(path.Join(home, tail) + "*")
+			case strings.Count(part, "/") == 2 && strings.HasSuffix(part, "/"): // directly in home, found above
+			case strings.HasSuffix(part, "/"), strings.Contains(path.Base(part), "."): // a whole name
+				add(path.Join(home, part))
+			default: // the beginning of a name
+				names, _ := filepath.Glob(path.Join(home, part) + "*")
 				out = append(out, names...)
 			}
 		}
-		add(path.Join(home, ".config/kitbag"))
 	}
 	for _, name := range movedSecrets() {
 		add(name)
 	}
-	for _, place := range secretPlaces {
-		add(path.Clean(place))
+	for _, part := range secretPlainParts {
+		add(path.Clean(part))
 	}
 	for _, name := range []string{"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "krb5.keytab"} {
 		add("/etc/" + name)
@@ -49,8 +48,8 @@ func Secrets(homes []string) []string {
 	return slices.Compact(out)
 }
 
-// movedDirs are variables that move a directory out of the home directory; movedFiles are variables that name a
-// file or directory with credentials.
+// movedDirs are variables that move a directory out of the home directory, with its usual path in the home directory.
+// movedFiles are variables that name files or directories with credentials.
 var (
 	movedDirs = map[string]string{
 		"CARGO_HOME": "/.cargo/", "CLAUDE_CONFIG_DIR": "/.claude/", "CODEX_HOME": "/.codex/", "COMPOSER_HOME": "/.composer/", "DOCKER_CONFIG": "/.docker/", "GH_CONFIG_DIR": "/.config/gh/",
@@ -70,8 +69,8 @@ func movedSecrets() []string {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		for _, tail := range secretTails {
-			if rest, ok := strings.CutPrefix(tail, usual); ok {
+		for _, part := range secretHiddenParts {
+			if rest, ok := strings.CutPrefix(part, usual); ok {
 				names, _ := filepath.Glob(globEscapes.Replace(dir) + "/" + strings.TrimSuffix(rest, "/") + "*")
 				out = append(out, names...)
 			}
@@ -79,8 +78,8 @@ func movedSecrets() []string {
 	}
 	for _, variable := range movedFiles {
 		for _, name := range filepath.SplitList(os.Getenv(variable)) {
-			if filepath.IsAbs(name) && path.Clean(name) != "/" {
-				out = append(out, path.Clean(name))
+			if name = path.Clean(name); filepath.IsAbs(name) && name != "/" { // hiding "/" would hide every file
+				out = append(out, name)
 			}
 		}
 	}
@@ -89,13 +88,16 @@ func movedSecrets() []string {
 
 var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
 
-// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged when a command may
-// write there: it is protected, and is not a version control directory, for which ControlPaths has the paths.
+// ReadOnly reports whether commands must not change the file or directory rel of a working directory because of its
+// name. In a version control directory they must not change only ControlPaths.
 func (g Protected) ReadOnly(rel string) bool {
-	return ControlPaths[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
+	return ControlPaths[strings.ToLower(path.Base(rel))] == nil && g.Name(inProject(rel)) != ""
 }
 
-// ControlPaths are, for each kind of version control directory, the paths in it that version control runs or trusts.
+// inProject makes rel an absolute path, below a directory about which there are no rules.
+func inProject(rel string) string { return "/w/" + rel }
+
+// ControlPaths are, for each version control directory, the paths in the directory that version control runs or trusts.
 var ControlPaths = map[string][]string{
 	".git": {"commondir", "config", "config.worktree", "hooks", "info/attributes"},
 	".hg":  {"hgrc"},
@@ -104,7 +106,8 @@ var ControlPaths = map[string][]string{
 	".jj":  {"repo/config.toml"},
 }
 
-// ProtectedNames are the names of files and directories that are protected anywhere, sorted.
+// ProtectedNames returns the names of files and directories that are protected anywhere, sorted, without version control
+// directories.
 func ProtectedNames() []string {
 	names := slices.Concat(protectedFiles, protectedDirs, []string{".env"})
 	names = slices.DeleteFunc(names, func(name string) bool { return ControlPaths[name] != nil })
@@ -112,16 +115,16 @@ func ProtectedNames() []string {
 	return names
 }
 
-// projectSettings are files that may have credentials in a home directory. In a project they are settings that
-// its tools need, so they are readable but protected.
+// projectSettings are files that often hold credentials in a home directory. In a project they are settings that the
+// project's tools must read.
 var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc", ".dev.vars", "local.settings.json", "wp-config.php", "auth.json"}
 
-// HoldsCredentials reports whether the file rel of a working directory has credentials. Credentials in directories for
-// tests are public and do not count.
+// HoldsCredentials reports whether the name of the file rel of a working directory says that it holds credentials which
+// the project's tools need not read. Credentials in directories for tests are public and do not count.
 func HoldsCredentials(rel string) bool {
 	base := strings.ToLower(path.Base(rel))
-	if kind := path.Ext(base); slices.Contains(projectSettings, base) || kind == ".tfstate" || kind == ".tfvars" {
-		return false
+	if ext := path.Ext(base); slices.Contains(projectSettings, base) || ext == ".tfstate" || ext == ".tfvars" {
+		return false // Terraform must read its state and variables
 	}
 	for seg := range strings.SplitSeq(path.Dir(rel), "/") {
 		switch seg {
@@ -129,5 +132,5 @@ func HoldsCredentials(rel string) bool {
 			return false
 		}
 	}
-	return SecretName("/w/"+rel) != "" // some rules are about a file in any directory
+	return SecretName(inProject(rel)) != ""
 }

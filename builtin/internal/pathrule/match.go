@@ -8,19 +8,19 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Match reports whether pattern covers name for an allow rule: both the path as written and
-// its target must be covered. An invalid pattern is an error.
+// Match reports whether pattern covers name for an allow rule: the path as written, and with links resolved. An invalid
+// pattern is an error.
 func (p Place) Match(pattern, name string) (bool, error) {
 	globs, err := p.globs(pattern, len(p.Dirs) == 0)
 	if err != nil {
 		return false, err
 	}
 	abs, real := p.Abs(name), p.Real(name)
-	return real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
+	return real != "" && CoveredBy(globs, abs) && CoveredBy(globs, real), nil
 }
 
-// MatchAny reports whether pattern covers name for a deny or ask rule: the path as written or its target. A
-// path that cannot be resolved counts as covered, an empty one does not.
+// MatchAny reports whether pattern covers name for a deny or ask rule: the path as written, or with links resolved. A
+// path that cannot be resolved counts as covered, an empty name does not.
 func (p Place) MatchAny(pattern, name string) (bool, error) {
 	globs, err := p.globs(pattern, true)
 	if err != nil {
@@ -30,7 +30,7 @@ func (p Place) MatchAny(pattern, name string) (bool, error) {
 		return false, nil
 	}
 	abs, real := p.Abs(name), p.Real(name)
-	return real == "" || matchOne(globs, abs) || matchOne(globs, real), nil
+	return real == "" || CoveredBy(globs, abs) || CoveredBy(globs, real), nil
 }
 
 // MatchTree reports whether pattern may cover root or something below it, for
@@ -52,18 +52,25 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 	return false, nil
 }
 
-// Globs returns the absolute patterns of a deny or ask pattern. It covers a path if one of them matches the
-// path as written or with its links resolved.
+// Globs returns absolute patterns: a deny or ask rule with this pattern covers a path if one of them matches the path
+// as written or with links resolved.
 func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
 
 // Fixed returns the part of a glob before the first segment with a wildcard, and whether that is the whole glob.
 func Fixed(glob string) (dir string, whole bool) {
-	fixed, rest := split(glob)
+	fixed, rest := splitFixed(glob)
 	return unescape(fixed), rest == ""
 }
 
 // CoveredBy reports whether one of the globs matches the clean absolute path name.
-func CoveredBy(globs []string, name string) bool { return matchOne(globs, name) }
+func CoveredBy(globs []string, name string) bool {
+	for _, g := range globs {
+		if doublestar.MatchUnvalidated(g, name) {
+			return true
+		}
+	}
+	return false
+}
 
 // TreeCoveredBy reports whether one of the globs matches dir and everything below it.
 func TreeCoveredBy(globs []string, dir string) bool {
@@ -75,7 +82,7 @@ func TreeCoveredBy(globs []string, dir string) bool {
 	return false
 }
 
-// Suggest returns the pattern for everything in the directory of name, or "".
+// Suggest returns the pattern for everything in the directory of name, or "" if that is unknown.
 func (p Place) Suggest(name string) string {
 	name = p.clean(name)
 	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not the text before the last slash
@@ -87,8 +94,8 @@ func (p Place) Suggest(name string) string {
 	return p.SuggestTree(path.Dir(name))
 }
 
-// SuggestTree returns the pattern for dir and everything below it, or "". A relative dir
-// stays relative if the meaning is the same.
+// SuggestTree returns the pattern for dir and everything below it, or "" if that is unknown. The pattern is relative if
+// dir is relative and below the directory that relative patterns are relative to.
 func (p Place) SuggestTree(dir string) string {
 	dir = p.clean(dir)
 	switch {
@@ -104,14 +111,14 @@ func (p Place) SuggestTree(dir string) string {
 		return ""
 	case abs == base:
 		return "**"
-	case base != "/" && Below(abs, base) && abs[len(base)+1] != '~':
+	case base != "/" && Below(abs, base) && abs[len(base)+1] != '~': // "~" at the start would mean the home directory
 		return escape(abs[len(base)+1:]) + "/**"
 	}
 	return p.SuggestTree(abs)
 }
 
-// clean returns the shortest name of the same file, or "" if it is not known. Cleaning only
-// the text would turn "./~" into "~", and "~/../a" into "a".
+// clean is path.Clean without a change of meaning, such as from "./~" to "~" or from "~/../a" to "a": then it returns
+// the absolute path, or "" if that is unknown.
 func (p Place) clean(name string) string {
 	short := path.Clean(name)
 	if abs := p.Abs(name); abs != p.Abs(short) {
@@ -128,9 +135,9 @@ func (p Place) base() string {
 	return p.Abs(p.Cwd)
 }
 
-// globs returns absolute patterns, one of which must match: the pattern with its fixed part as written and with
-// links resolved, each also with brackets and braces taken literally, because people do not escape them in
-// directory names such as [id].
+// globs returns absolute patterns, one of which must match. Brackets and braces in pattern may also mean themselves, as
+// people do not escape them in directory names such as [id]. The part before the first wildcard may also be a link to
+// what must match. If anywhere is set, a pattern without a slash, or one that starts with "**", applies everywhere.
 func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 	bad := func(why string) ([]string, error) {
 		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
@@ -177,7 +184,7 @@ func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 		all = append(all, literalBrackets(abs))
 	}
 	for _, g := range all {
-		fixed, rest := split(g)
+		fixed, rest := splitFixed(g)
 		if real := p.Real(unescape(fixed)); real != "" && real != unescape(fixed) {
 			all = append(all, strings.TrimSuffix(escape(real), "/")+rest)
 		}
@@ -185,7 +192,7 @@ func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 	return all, nil
 }
 
-// plainSlashes removes a backslash before a slash: a slash always ends a segment.
+// plainSlashes removes a backslash before a slash, which always ends a segment, unless the backslash is itself escaped.
 var plainSlashes = strings.NewReplacer(`\\`, `\\`, `\/`, "/")
 
 // cleanPattern removes empty and "." segments and resolves "..".
@@ -207,8 +214,8 @@ func cleanPattern(pattern string) (string, error) {
 	return "/" + strings.Join(out, "/"), nil
 }
 
-// split splits a clean pattern after the last segment without a wildcard.
-func split(pattern string) (fixed, rest string) {
+// splitFixed splits a clean pattern before the first segment with a wildcard.
+func splitFixed(pattern string) (fixed, rest string) {
 	end := 0
 	for i := 0; i < len(pattern); i++ {
 		switch pattern[i] {
@@ -223,26 +230,17 @@ func split(pattern string) (fixed, rest string) {
 	return pattern, ""
 }
 
-func matchOne(globs []string, name string) bool {
-	for _, g := range globs {
-		if doublestar.MatchUnvalidated(g, name) {
-			return true
-		}
-	}
-	return false
-}
-
 // reaches reports whether glob can match root or anything below it.
 func reaches(glob, root string) bool {
-	fixed, rest := split(glob)
+	fixed, rest := splitFixed(glob)
 	fixed = unescape(fixed)
-	if rest == "" || fixed != "" && !Below(root, fixed) {
+	if rest == "" || !Below(root, fixed) { // then root must be above the first match
 		return Below(fixed, root)
 	}
 	if strings.Contains(rest, "**") || strings.ContainsAny(rest, "{}") {
 		return true
 	}
-	// Without "**": compare as many segments as root has.
+	// Each segment of the glob matches one segment: compare as many as root has below fixed.
 	pats := strings.Split(strings.Trim(rest, "/"), "/")
 	tail := strings.Trim(root[len(fixed):], "/")
 	if tail == "" {

@@ -7,21 +7,23 @@
 //	at := pathrule.Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}}
 //	at.Inside("src/main.go")             // below a working directory, links resolved
 //	at.Match("src/**", "src/main.go")    // allow: the path as written and its target
-//	at.MatchAny("/etc/**", "src/link")   // deny, ask: either of them
-//	at.MatchTree("/secret/**", "/")      // deny, ask for a search: may it reach the pattern?
+//	at.MatchAny("/etc/**", "src/link")   // deny, ask: the path as written or its target
+//	at.MatchTree("/secret/**", "/")      // deny, ask for a search: may the search reach a path of the pattern?
 //
 // # Patterns
 //
 // "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of segments, "\" escapes the next
 // character. "~" at the start is the home directory, "/" at the end means "/**". A relative pattern is relative to
-// the first working directory, or to the current one if there is none. A deny or ask pattern without a slash, or one
-// that starts with "**", applies everywhere; without working directories, so does such an allow pattern.
+// the first working directory, or to the current directory if there are no working directories. A deny or ask pattern
+// without a slash, or one that starts with "**", applies everywhere; an allow pattern does so only if there are no
+// working directories.
 //
 // Names are compared byte by byte, as on Linux. On a file system that
 // ignores case a deny rule must name every spelling that matters.
 package pathrule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -51,7 +53,7 @@ type Place struct {
 	ReadDir func(path string) ([]string, error)
 }
 
-// Limits on a path. Linux stops at 40 links and 4096 bytes.
+// Limits on a path: at least those of the systems, of which Linux has 40 links and 4096 bytes.
 const (
 	maxLinks = 64
 	maxPath  = 4096
@@ -71,8 +73,8 @@ func (p Place) Target(name string) (string, error) {
 	return os.Readlink(name)
 }
 
-// Abs returns the absolute clean form of name, with "~" replaced, or "" if it is unknown. It
-// does not access the file system.
+// Abs returns the absolute clean form of name, with "~" replaced, or "" if that needs an unknown directory, or if name is
+// not valid. It does not access the file system.
 func (p Place) Abs(name string) string {
 	if s := p.absolute(name); s != "" {
 		return path.Clean(s)
@@ -86,7 +88,7 @@ func (p Place) absolute(name string) string {
 	case name == "" || len(name) > maxPath || strings.ContainsRune(name, 0):
 		return ""
 	case name == "~" || strings.HasPrefix(name, "~/"):
-		if p.Home == "" || !path.IsAbs(p.Home) {
+		if !path.IsAbs(p.Home) {
 			return ""
 		}
 		return p.Home + name[1:]
@@ -98,8 +100,8 @@ func (p Place) absolute(name string) string {
 	return p.Cwd + "/" + name
 }
 
-// Real returns the path that the system would access, with every symbolic link of its existing part resolved, or ""
-// if it is unknown. As in the system, ".." is relative to a link's target.
+// Real returns the path that the system would access, with every symbolic link of its existing part resolved, or "" if
+// Abs is "" or there are too many links. As in the system, ".." is relative to a link's target.
 func (p Place) Real(name string) string {
 	rest := p.absolute(name)
 	if rest == "" {
@@ -138,14 +140,11 @@ func (p Place) Real(name string) string {
 		case os.IsNotExist(err):
 			missing = 1
 			done = next
-		default:
+		default: // not a link, or not accessible
 			done = next
 		}
 	}
-	if done == "" {
-		return "/"
-	}
-	return done
+	return cmp.Or(done, "/")
 }
 
 // Inside reports whether name, with its links resolved, is a working directory or below one.
@@ -157,18 +156,18 @@ func (p Place) BelowAny(real string, dirs []string) bool {
 		if dir != "" && Below(real, dir) { // then dir has no links either
 			return true
 		}
-		d := p.Real(dir)
-		return d != "" && Below(real, d)
+		realDir := p.Real(dir)
+		return realDir != "" && Below(real, realDir)
 	})
 }
 
-// Exists reports whether name exists, even as a dangling link.
+// Exists reports whether name exists, even as a dangling link. A name that cannot be accessed counts.
 func (p Place) Exists(name string) bool {
 	_, err := p.Target(name)
 	return err == nil || !os.IsNotExist(err) && !errors.Is(err, syscall.ENOTDIR)
 }
 
-// Contents returns the content of a regular file of at most limit bytes.
+// Contents returns the content of a regular file of at most limit bytes; ReadFile, if it is set, has its own limit.
 func (p Place) Contents(name string, limit int64) ([]byte, error) {
 	if p.ReadFile != nil {
 		return p.ReadFile(name)
@@ -185,18 +184,18 @@ func (p Place) Contents(name string, limit int64) ([]byte, error) {
 
 // Names returns the names in a directory, sorted.
 func (p Place) Names(name string) ([]string, error) {
-	names, err := p.names(name)
+	names, err := p.unsortedNames(name)
 	slices.Sort(names)
 	return names, err
 }
 
-// names returns the names in a directory, in any order.
-func (p Place) names(name string) ([]string, error) {
+// unsortedNames returns the names in a directory, in any order.
+func (p Place) unsortedNames(name string) ([]string, error) {
 	if p.ReadDir != nil {
 		names, err := p.ReadDir(name)
 		return slices.Clone(names), err
 	}
-	dir, err := os.Open(name + "/") // the slash makes it fail for a pipe instead of blocking
+	dir, err := os.Open(name + "/") // the slash makes Open fail for a pipe instead of blocking
 	if err != nil {
 		return nil, err
 	}

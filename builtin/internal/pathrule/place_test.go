@@ -10,15 +10,15 @@ import (
 // TestOwnDirectory checks that the directory of this program's keys and consents is secret and protected,
 // wherever the system puts it.
 func TestOwnDirectory(t *testing.T) {
-	before := ownDir
-	t.Cleanup(func() { ownDir = before })
+	before := kitbagDir
+	t.Cleanup(func() { kitbagDir = before })
 	for _, row := range []struct{ config, home, own string }{
 		{"/Conf", "/home/u", "/conf/kitbag"}, {"", "/Home/u", "/home/u/.config/kitbag"}, {"", "", ""},
 	} {
 		t.Setenv("XDG_CONFIG_HOME", row.config)
 		t.Setenv("HOME", row.home)
-		ownDir = sync.OnceValue(findOwnDir)
-		if got := ownDir(); got != row.own {
+		kitbagDir = sync.OnceValue(findKitbagDir)
+		if got := kitbagDir(); got != row.own {
 			t.Errorf("of %q and %q: %q, want %q", row.config, row.home, got, row.own)
 		}
 		for _, name := range []string{row.own, row.own + "/trust.json", strings.ToUpper(row.own) + "/x"} {

@@ -14,8 +14,8 @@ type Protected struct {
 	Dirs  []string // names of directories anywhere in a path, such as ".deploy"
 }
 
-// Hit returns why name, as written or through its links, is protected, or "". It is "" for a name that cannot
-// be resolved: check [Place.Abs] first.
+// Hit returns why name, as written or with links resolved, is protected, or "". For a name that cannot be resolved Hit
+// returns "": check [Place.Abs] first.
 func (g Protected) Hit(at Place, name string) string {
 	abs := at.Abs(name)
 	if why := g.Name(abs); why != "" {
@@ -38,24 +38,24 @@ func (g Protected) Name(abs string) string {
 	}
 	lower := strings.ToLower(abs)
 	base := path.Base(lower)
-	if slices.Contains(protectedFiles, base) || dotenv(base) || slices.ContainsFunc(g.Files, fold(base)) {
+	if slices.Contains(protectedFiles, base) || dotenv(base) || slices.ContainsFunc(g.Files, sameName(base)) {
 		return abs + " is a protected file"
 	}
 	for _, dir := range systemDirs {
-		if Below(lower, dir) && !slices.Contains(plainDevices, lower) {
+		if Below(lower, dir) && !slices.Contains(writableDevices, lower) {
 			return abs + " belongs to the system"
 		}
 	}
-	if inOwnDir(lower) {
+	if inKitbagDir(lower) {
 		return abs + " belongs to this program"
 	}
 	for seg := range strings.SplitSeq(lower, "/") {
-		if slices.Contains(protectedDirs, seg) || slices.ContainsFunc(g.Dirs, fold(seg)) {
+		if slices.Contains(protectedDirs, seg) || slices.ContainsFunc(g.Dirs, sameName(seg)) {
 			return abs + " is in a protected directory"
 		}
 	}
-	for _, tail := range protectedTails {
-		if strings.Contains(lower+"/", tail) {
+	for _, part := range protectedParts {
+		if strings.Contains(lower+"/", part) {
 			return abs + " is in a protected directory"
 		}
 	}
@@ -72,7 +72,7 @@ func Likely(glob string) []string {
 			continue
 		}
 		for _, name := range slices.Concat(protectedFiles, protectedDirs, []string{".env", ".env.local", ".env.production"}) {
-			if ok, err := path.Match(seg, name); ok || err != nil {
+			if ok, err := path.Match(seg, name); ok || err != nil { // an invalid pattern may mean anything
 				out = append(out, strings.Join(slices.Concat(segs[:i], []string{name}, segs[i+1:]), "/"))
 			}
 		}
@@ -80,8 +80,9 @@ func Likely(glob string) []string {
 	return out
 }
 
-func fold(name string) func(string) bool {
-	return func(s string) bool { return strings.EqualFold(s, name) }
+// sameName returns a function that compares names with name, ignoring case.
+func sameName(name string) func(string) bool {
+	return func(other string) bool { return strings.EqualFold(other, name) }
 }
 
 // All names are lower case, for comparison.
@@ -106,8 +107,8 @@ var (
 	protectedDirs = []string{
 		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
-	// Parts of a path; the path is compared with a slash at its end.
-	protectedTails = []string{
+	// Parts of a path that has a slash added at its end.
+	protectedParts = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
 		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.config/hub/", "/.gem/credentials/", "/.local/bin/",
 		"/.local/share/applications/", "/.bundle/config/", "/.pip/", "/.claude/settings.json/", "/.claude/settings.local.json/", "/.cursor/mcp.json/",
@@ -119,5 +120,5 @@ var (
 		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/sbin",
 		"/boot", "/etc", "/dev", "/proc", "/sys", "/system", "/var/spool/cron", "/var/spool/at", "/private/etc",
 	}
-	plainDevices = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"}
+	writableDevices = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"}
 )

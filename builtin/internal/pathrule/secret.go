@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secret returns why showing the file name, or files below it, would reveal credentials, or "". It checks the name
-// as written and with links resolved.
+// Secret returns why showing the file or directory name would reveal credentials, or "". It checks the path as written
+// and with links resolved.
 func (p Place) Secret(name string) string {
 	abs, real := p.Abs(name), p.Real(name)
 	if why := SecretName(abs); why != "" || abs == real {
@@ -24,17 +24,17 @@ func (p Place) Secret(name string) string {
 	return ""
 }
 
-// SecretLink is [Place.Secret] for an absolute path without a secret name. If the path is below the current
-// directory, only links below the current directory are resolved.
+// SecretLink is [Place.Secret] for an absolute path without a secret name, but faster: it does not look for links in the
+// path of the current directory, if abs is below the current directory.
 func (p Place) SecretLink(abs string) string {
 	if p.Cwd == "" || !Below(abs, p.Cwd) {
 		return p.Secret(abs)
 	}
-	for at := len(p.Cwd) + 1; at <= len(abs); at++ {
-		if at < len(abs) && abs[at] != '/' {
+	for end := len(p.Cwd) + 1; end <= len(abs); end++ {
+		if end < len(abs) && abs[end] != '/' {
 			continue
 		}
-		if _, err := p.Target(abs[:at]); err == nil {
+		if _, err := p.Target(abs[:end]); err == nil {
 			return p.Secret(abs)
 		} else if os.IsNotExist(err) {
 			return ""
@@ -72,15 +72,14 @@ func ShellPattern(glob string) string {
 // maxGlob is how many names a pattern expands to at most.
 const maxGlob = 4000
 
-// Glob returns the existing names that an absolute pattern of the shell matches, sorted, at most maxGlob, and
-// whether these are all matches.
+// Glob returns the paths that an absolute pattern of the shell matches, sorted, at most maxGlob, and whether these are
+// all matches. Paths without wildcards after the last existing directory need not exist.
 func (p Place) Glob(pattern string) (matches []string, all bool) {
 	all = true
-	list := []string{"/"}
-	pattern = ShellPattern(pattern)
-	for seg := range strings.SplitSeq(strings.Trim(pattern, "/"), "/") {
+	matches = []string{"/"}
+	for seg := range strings.SplitSeq(strings.Trim(ShellPattern(pattern), "/"), "/") {
 		var next []string
-		for _, dir := range list {
+		for _, dir := range matches {
 			if !strings.ContainsAny(seg, "*?[") {
 				next = append(next, path.Join(dir, seg))
 				continue
@@ -96,14 +95,14 @@ func (p Place) Glob(pattern string) (matches []string, all bool) {
 				}
 			}
 		}
-		list = next
+		matches = next
 	}
-	return list, all
+	return matches, all
 }
 
-// SecretBelow returns why showing everything below the directory name would reveal credentials, or "". There is a
-// reason if the directory is a home directory, contains one, or directly contains a secret; hidden secrets count only
-// if hidden is set. It does not search deeper.
+// SecretBelow returns why showing everything below the directory name would reveal credentials, or "": if the directory
+// is a home directory, contains a home directory, or directly contains a secret. It does not search subdirectories.
+// Hidden secrets count only if hidden is set.
 func (p Place) SecretBelow(name string, hidden bool) string {
 	real := p.Real(name)
 	if real == "" {
@@ -112,8 +111,9 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 	if why := SecretName(real); why != "" {
 		return why
 	}
-	home := p.Home != "" && Below(p.Real(p.Home), real)
-	if home || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/dev", "/run", "/var/run"}, strings.ToLower(real)) || path.Dir(strings.ToLower(real)) == "/home" {
+	lower := strings.ToLower(real)
+	containsHome := path.Dir(lower) == "/home" || p.Home != "" && Below(p.Real(p.Home), real)
+	if containsHome || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/dev", "/run", "/var/run"}, lower) {
 		return "credentials are below " + real
 	}
 	return p.SecretAmong(real, hidden, nil)
@@ -122,35 +122,36 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 // SecretAmong returns why showing the files directly in dir would reveal credentials, or "". Hidden files count
 // only if hidden is set. If there are patterns, only names that match one of them count, ignoring case.
 func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
-	names, err := p.names(dir)
+	names, err := p.unsortedNames(dir)
 	if err != nil {
 		return ""
 	}
-	why, secret := "", ""           // the first secret in alphabetical order
-	ordinary := !SecretByPlace(dir) // then only the base name of a file that is not hidden counts
-	for _, n := range names {
-		if !hidden && strings.HasPrefix(n, ".") || why != "" && n > secret || !NameMatches(n, patterns) {
+	firstWhy, first := "", "" // of the secret that is first in alphabetical order
+	byPlace := SecretByPlace(dir)
+	for _, name := range names {
+		isHidden := strings.HasPrefix(name, ".")
+		if isHidden && !hidden || firstWhy != "" && name > first || !NameMatches(name, patterns) {
 			continue
 		}
-		if ordinary && n[0] != '.' && !secretBase(strings.ToLower(n)) {
+		if !isHidden && !byPlace && !secretBase(strings.ToLower(name)) { // faster than SecretName
 			continue
 		}
-		if found := SecretName(strings.TrimSuffix(dir, "/") + "/" + n); found != "" {
-			why, secret = found, n
+		if why := SecretName(strings.TrimSuffix(dir, "/") + "/" + name); why != "" {
+			firstWhy, first = why, name
 		}
 	}
-	return why
+	return firstWhy
 }
 
-// SecretByPlace reports whether files directly in dir may be secrets because of the directory, even if they are not
-// hidden.
+// SecretByPlace reports whether files directly in dir that are not hidden may be secrets because of the directory, not
+// only because of their base names.
 func SecretByPlace(dir string) bool {
 	dir = strings.ToLower(dir)
-	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || Below(dir, "/dev") || inOwnDir(dir) || Below(ownDir(), dir) {
+	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || Below(dir, "/dev") || inKitbagDir(dir) || Below(kitbagDir(), dir) {
 		return true
 	}
 	for part := range strings.SplitSeq(dir, "/") {
-		if secretPlaceSet()["/"+part] != nil {
+		if secretPlainByHead()["/"+part] != nil {
 			return true
 		}
 	}
@@ -160,9 +161,9 @@ func SecretByPlace(dir string) bool {
 // NameMatches reports whether a name matches one of the patterns; nil patterns match any name.
 // Case is ignored, as in find -iname.
 func NameMatches(name string, patterns []string) bool {
-	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(ShellPattern(strings.ToLower(p)), strings.ToLower(name))
-		return ok || err != nil
+	return patterns == nil || slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(ShellPattern(strings.ToLower(pattern)), strings.ToLower(name))
+		return ok || err != nil // an invalid pattern may mean anything
 	})
 }
 
@@ -170,22 +171,22 @@ func NameMatches(name string, patterns []string) bool {
 func SecretName(abs string) string {
 	lower := strings.ToLower(abs)
 	base := lower[strings.LastIndexByte(lower, '/')+1:]
-	if secretBase(base) || secretTail(lower, base) || inOwnDir(lower) {
+	if secretBase(base) || hasSecretPart(lower, base) || inKitbagDir(lower) {
 		return abs + " holds credentials"
 	}
 	return ""
 }
 
-// inOwnDir reports whether a lower-case path is in the directory where this program keeps keys, tokens and consents.
-func inOwnDir(lower string) bool {
-	dir := ownDir()
+// inKitbagDir reports whether a lower-case path is in the directory where kitbag keeps keys, tokens and consents.
+func inKitbagDir(lower string) bool {
+	dir := kitbagDir()
 	return dir != "" && Below(lower, dir)
 }
 
-var ownDir = sync.OnceValue(findOwnDir)
+var kitbagDir = sync.OnceValue(findKitbagDir)
 
-// findOwnDir returns this program's directory in lower case, or "" if it is not known.
-func findOwnDir() string {
+// findKitbagDir returns kitbag's directory in lower case, or "" if it is not known.
+func findKitbagDir() string {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return ""
@@ -193,20 +194,21 @@ func findOwnDir() string {
 	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
 }
 
-// copyKinds are the extensions of the names of copies.
-var copyKinds = []string{".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup", ".bk", ".copy", ".tmp", ".gz", ".xz", ".bz2", ".zst"}
+// copyExts are the extensions of the names of copies.
+var copyExts = []string{".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup", ".bk", ".copy", ".tmp", ".gz", ".xz", ".bz2", ".zst"}
 
-// secretBase reports whether a file, or the one that it is a copy of, is a secret in any directory. Editors put a dot
-// before the name of a copy, or "#" around it.
+// secretBase reports whether a file with this base name is a secret in any directory, or a copy of a secret. Editors put
+// a dot before the name of a copy, or "#" around the name.
 func secretBase(base string) bool {
-	name := base
-	for strings.HasSuffix(base, "~") || slices.Contains(copyKinds, path.Ext(base)) {
-		base = base[:strings.LastIndexAny(base, ".~")]
+	original := base
+	for strings.HasSuffix(original, "~") || slices.Contains(copyExts, path.Ext(original)) {
+		original = original[:strings.LastIndexAny(original, ".~")]
 	}
-	base = strings.Trim(base, "#")
-	return secretOriginal(base) || base != name && strings.HasPrefix(base, ".") && secretOriginal(base[1:])
+	original = strings.Trim(original, "#")
+	return secretOriginal(original) || original != base && strings.HasPrefix(original, ".") && secretOriginal(original[1:])
 }
 
+// secretOriginal is secretBase for a name that is not that of a copy.
 func secretOriginal(base string) bool {
 	if secretFileSet()[base] || dotenv(base) {
 		return true
@@ -214,7 +216,7 @@ func secretOriginal(base string) bool {
 	if stem, ok := strings.CutSuffix(base, ".env"); ok { // prod.env
 		return !slices.Contains(envTemplates, stem)
 	}
-	if i := strings.LastIndexByte(base, '.'); i > 0 && slices.Contains(secretKinds, base[i:]) {
+	if i := strings.LastIndexByte(base, '.'); i > 0 && slices.Contains(secretExts, base[i:]) {
 		return true
 	}
 	if stem, ok := strings.CutSuffix(base, ".pem"); ok {
@@ -230,7 +232,7 @@ func secretOriginal(base string) bool {
 	if strings.HasPrefix(base, "ssh_host_") {
 		return strings.HasSuffix(base, "_key")
 	}
-	return slices.ContainsFunc(keyTails, func(tail string) bool { return strings.HasSuffix(base, tail) })
+	return slices.ContainsFunc(keySuffixes, func(suffix string) bool { return strings.HasSuffix(base, suffix) })
 }
 
 var secretFileSet = sync.OnceValue(func() map[string]bool {
@@ -241,23 +243,23 @@ var secretFileSet = sync.OnceValue(func() map[string]bool {
 	return set
 })
 
-// secretTail reports whether a path is in a directory of secrets.
-func secretTail(lower, base string) bool {
+// hasSecretPart reports whether a path with this base name is secret because of more than its base name.
+func hasSecretPart(lower, base string) bool {
 	dot := strings.Index(lower, "/.")
 	switch {
 	case dot >= 0:
 		tree := lower[dot:]
-		return hasPart(tree, secretTailSet()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base)
+		return hasPart(tree, secretHiddenByHead()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base)
 	case strings.HasPrefix(lower, "/proc/"):
 		return base == "environ" || base == "mem" || base == "kcore"
 	case strings.HasPrefix(lower, "/dev/"):
 		device, _, _ := strings.Cut(lower[len("/dev/"):], "/")
 		return !slices.Contains(readableDevices, device)
 	}
-	return hasPart(lower, secretPlaceSet())
+	return hasPart(lower, secretPlainByHead())
 }
 
-// hasPart reports whether the clean path name, with a slash added at its end, contains one of parts.
+// hasPart reports whether the clean path name, with a slash added at its end, contains one of the parts from byHead.
 func hasPart(name string, parts map[string][]string) bool {
 	for i := 0; i < len(name); {
 		end := strings.IndexByte(name[i+1:], '/') + i + 1
@@ -274,21 +276,21 @@ func hasPart(name string, parts map[string][]string) bool {
 	return false
 }
 
-var secretTailSet, secretPlaceSet = byHead(secretTails), byHead(secretPlaces)
+var secretHiddenByHead, secretPlainByHead = byHead(secretHiddenParts), byHead(secretPlainParts)
 
-// byHead returns parts of a path by the text before their second slash.
+// byHead returns a map from the first name in a part, with a slash before it, to the parts that begin with the name.
 func byHead(parts []string) func() map[string][]string {
 	return sync.OnceValue(func() map[string][]string {
-		set := map[string][]string{}
+		m := map[string][]string{}
 		for _, part := range parts {
 			head := part[:1+strings.IndexByte(part[1:], '/')]
-			set[head] = append(set[head], part)
+			m[head] = append(m[head], part)
 		}
-		return set
+		return m
 	})
 }
 
-// publicSSH reports whether a file in .ssh is public.
+// publicSSH reports whether a file in .ssh with this base name has no secret.
 func publicSSH(base string) bool {
 	return strings.HasSuffix(base, ".pub") || strings.HasPrefix(base, "known_hosts") || strings.HasPrefix(base, "authorized_keys") || base == "config"
 }
@@ -316,66 +318,57 @@ func SecretGlob(glob string) string {
 	if strings.HasPrefix(lower, "/proc/") && slices.ContainsFunc([]string{"environ", "mem", "kcore"}, func(name string) bool { return globMatches(base, name) }) {
 		return why
 	}
-	if !strings.ContainsAny(path.Dir(lower), "*?[") {
-		sample := path.Dir(lower) + "/x"
-		if secretTail(sample, "x") {
-			return why
-		}
+	if dir := path.Dir(lower); !strings.ContainsAny(dir, "*?[") && hasSecretPart(dir+"/x", "x") { // whatever the base name
+		return why
 	}
-	if slices.ContainsFunc(secretPlaces, func(place string) bool { return mayContain(segs, place) }) {
+	containsPart := func(part string) bool { return mayContain(segs, part) }
+	if slices.ContainsFunc(secretPlainParts, containsPart) {
 		return why
 	}
 	// The other secrets are below a hidden name, which only a pattern with a dot matches.
 	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
 		return ""
 	}
-	if slices.ContainsFunc(secretTails, func(tail string) bool { return mayContain(segs, tail) }) || mayContain(segs, "/.ssh/") && !publicSSH(base) {
+	if slices.ContainsFunc(secretHiddenParts, containsPart) || containsPart("/.ssh/") && !publicSSH(base) {
 		return why
 	}
 	return ""
 }
 
-// mayContain reports whether the globs match the names in part, anywhere in the path, with something more specific
-// than "*", or at its end.
+// mayContain reports whether a path that the globs match, name by name, may contain part. A vague glob counts only at the
+// end of the path, if part is a file: the glob shows all files in its directory.
 func mayContain(globs []string, part string) bool {
-	want, whole := strings.CutSuffix(part, "/")
-	names := strings.Split(want[1:], "/")
+	trimmed, isDir := strings.CutSuffix(part, "/")
+	names := strings.Split(trimmed[1:], "/")
 	last := len(names) - 1
 	for i := 1; i+last < len(globs); i++ {
-		have := globs[i : i+len(names)]
-		if !matchAll(have[:last], names[:last]) || !globMatches(have[last], names[last]) && (whole || !mayBegin(have[last], names[last])) {
-			continue
+		pats := globs[i : i+len(names)]
+		matches := globMatches(pats[last], names[last]) || !isDir && mayBegin(pats[last], names[last])
+		for j := 0; j < last && matches; j++ {
+			matches = globMatches(pats[j], names[j])
 		}
-		// Showing a whole directory that contains the secret counts too.
-		if !slices.ContainsFunc(have, vague) || !whole && i+len(names) == len(globs) {
+		if matches && (!slices.ContainsFunc(pats, vague) || !isDir && i+len(names) == len(globs)) {
 			return true
 		}
 	}
 	return false
 }
 
-// mayBegin reports whether a pattern may match a name that begins with head. A head with a file extension is a
-// whole name.
+// mayBegin reports whether glob may match a name that begins with head. A head with a file extension is a whole name,
+// which other names do not begin with.
 func mayBegin(glob, head string) bool {
-	i := strings.IndexAny(glob, `*?[\`)
+	wildcard := strings.IndexAny(glob, `*?[\`)
 	switch {
 	case strings.Contains(head[1:], "."):
 		return false
-	case i < 0:
+	case wildcard < 0:
 		return strings.HasPrefix(glob, head)
 	}
-	return strings.HasPrefix(glob[:i], head) || strings.HasPrefix(head, glob[:i]) && (i > 0 || head[0] != '.')
+	fixed := glob[:wildcard]
+	return strings.HasPrefix(fixed, head) || strings.HasPrefix(head, fixed) && (fixed != "" || head[0] != '.')
 }
 
-func matchAll(globs, names []string) bool {
-	for i, g := range globs {
-		if !globMatches(g, names[i]) {
-			return false
-		}
-	}
-	return true
-}
-
+// globMatches is path.Match, but a wildcard at the start of a name does not match a dot.
 func globMatches(glob, name string) bool {
 	if name[0] == '.' && !strings.HasPrefix(glob, ".") && !strings.HasPrefix(glob, "[.") && !strings.HasPrefix(glob, `\.`) {
 		return false
@@ -384,25 +377,26 @@ func globMatches(glob, name string) bool {
 	return ok
 }
 
-// MayBeKept reports whether a file of this name, or one that the pattern matches, may hold credentials in some
-// directory, such as config.json in .docker. Only source code, documents and the usual files of a project do not.
+// MayBeKept reports whether a file of this name, perhaps with wildcards, may hold credentials in some directory, as
+// config.json does in .docker. Only source code, documents and the usual files of a project do not.
 func MayBeKept(name string) bool {
 	base := strings.ToLower(path.Base(name))
-	kind := path.Ext(base)
-	return !slices.Contains(projectFiles, base) && (kind == base || strings.ContainsAny(kind, `*?[{\`) || !slices.Contains(projectKinds, kind))
+	ext := path.Ext(base)
+	known := ext != base && slices.Contains(projectExts, ext) // ".go" alone is a hidden file without extension
+	return !known && !slices.Contains(projectFiles, base)
 }
 
-// MayEndSecret reports whether end, perhaps with wildcards, may be the end of a secret's path, as config.json is of
-// .docker/config.json. Patterns that also match ordinary names do not count.
+// MayEndSecret reports whether a secret's path may end with end, perhaps with wildcards, as .docker/config.json ends with
+// config.json. Patterns that also match ordinary names do not count.
 func MayEndSecret(end string) bool {
 	segs := strings.Split(ShellPattern(strings.ToLower(path.Clean(end))), "/")
 	last := len(segs) - 1
 	if stem := strings.TrimSuffix(segs[last], path.Ext(segs[last])); strings.Trim(stem, "*?") == "" || vague(segs[last]) {
 		return false
 	}
-	return slices.ContainsFunc(secretEnds(), func(names []string) bool {
-		for i := 0; i <= last && i < len(names); i++ {
-			if have := segs[last-i]; have != "" && !NameMatches(names[len(names)-1-i], []string{have}) {
+	return slices.ContainsFunc(secretFilePaths(), func(names []string) bool {
+		for i := 0; i <= last && i < len(names); i++ { // from the end
+			if seg := segs[last-i]; seg != "" && !NameMatches(names[len(names)-1-i], []string{seg}) {
 				return false
 			}
 		}
@@ -410,17 +404,17 @@ func MayEndSecret(end string) bool {
 	})
 }
 
-// secretEnds are the names, directory by directory, of the files of secretTails, and of well-known files in its
-// directories.
-var secretEnds = sync.OnceValue(func() (ends [][]string) {
-	usual := []string{"/.aws/credentials", "/.aws/config", "/.kube/config", "/.config/rclone/rclone.conf", "/.config/gcloud/credentials.db", "/.m2/settings.xml",
+// secretFilePaths returns paths of secret files, name by name: those in secretHiddenParts, and well-known files in the
+// directories of secretHiddenParts.
+var secretFilePaths = sync.OnceValue(func() (paths [][]string) {
+	wellKnown := []string{"/.aws/credentials", "/.aws/config", "/.kube/config", "/.config/rclone/rclone.conf", "/.config/gcloud/credentials.db", "/.m2/settings.xml",
 		"/.m2/settings-security.xml", "/.cargo/credentials.toml", "/.terraform.d/credentials.tfrc.json", "/.config/helm/registry.json"}
-	for _, part := range append(usual, secretTails...) {
+	for _, part := range append(wellKnown, secretHiddenParts...) {
 		if !strings.HasSuffix(part, "/") {
-			ends = append(ends, strings.Split(part[1:], "/"))
+			paths = append(paths, strings.Split(part[1:], "/"))
 		}
 	}
-	return ends
+	return paths
 })
 
 // MayBeSecret reports whether a pattern for a name, even a broad one, may match the name of a secret.
@@ -428,9 +422,10 @@ func MayBeSecret(base string) bool {
 	return matchesSample(ShellPattern(strings.ToLower(base)))
 }
 
-func matchesSample(lower string) bool {
-	tail := lower[strings.LastIndexAny(lower, `*?[]\`)+1:] // the suffix of all matching names
-	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
+// matchesSample reports whether a lower-case pattern matches one of secretSamples.
+func matchesSample(glob string) bool {
+	suffix := glob[strings.LastIndexAny(glob, `*?[]\`)+1:] // of all matching names; excludes most samples fast
+	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, suffix) && globMatches(glob, name) })
 }
 
 // MayFindSecret is MayBeSecret for the patterns of find, where a wildcard at the start of a name also matches a dot.
@@ -458,13 +453,13 @@ func SecretVariable(name string) bool {
 	if slices.Contains(secretVariables, up) {
 		return true
 	}
-	for part := range strings.SplitSeq(up, "_") {
-		if slices.Contains(secretParts, part) {
+	for word := range strings.SplitSeq(up, "_") {
+		if slices.Contains(secretWords, word) {
 			return true
 		}
 	}
-	for _, tail := range []string{"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY", "MASTER_KEY", "DEPLOY_KEY", "SSH_KEY", "AUTH_KEY", "LICENSE_KEY", "TOKEN", "PASSWORD", "SECRET"} {
-		if strings.HasSuffix(up, tail) {
+	for _, suffix := range []string{"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY", "MASTER_KEY", "DEPLOY_KEY", "SSH_KEY", "AUTH_KEY", "LICENSE_KEY", "TOKEN", "PASSWORD", "SECRET"} {
+		if strings.HasSuffix(up, suffix) {
 			return true
 		}
 	}

@@ -30,11 +30,11 @@ func TestSecretGlobOfPlaces(t *testing.T) {
 // the pattern also matches ordinary names.
 func TestSecretGlobOfSecretNames(t *testing.T) {
 	secrets := []string{"/.ssh/x"}
-	for _, tail := range secretTails {
-		if tail = strings.TrimSuffix(tail, "/"); !strings.HasSuffix(tail, ".json") {
-			secrets = append(secrets, tail+"/x")
+	for _, part := range secretHiddenParts {
+		if part = strings.TrimSuffix(part, "/"); !strings.HasSuffix(part, ".json") {
+			secrets = append(secrets, part+"/x")
 		}
-		secrets = append(secrets, tail)
+		secrets = append(secrets, part)
 	}
 	for _, name := range secretFiles {
 		secrets = append(secrets, "/sub/"+name)

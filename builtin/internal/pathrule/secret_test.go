@@ -171,7 +171,7 @@ func TestNameMatches(t *testing.T) {
 
 func TestSecretByPlace(t *testing.T) {
 	for dir, want := range map[string]bool{
-		"/w/src": false, "/home/u": false, "/home/u/.docker": true, "/proc/1": true, "/run/secrets": true, "/etc/SSL/private": true, ownDir() + "/keys": true,
+		"/w/src": false, "/home/u": false, "/home/u/.docker": true, "/proc/1": true, "/run/secrets": true, "/etc/SSL/private": true, kitbagDir() + "/keys": true,
 	} {
 		if got := SecretByPlace(dir); got != want {
 			t.Errorf("SecretByPlace(%q) = %v", dir, got)
@@ -214,7 +214,7 @@ func TestSecretVariables(t *testing.T) {
 // TestSecretAmong compares what a directory shows with the names of its files one by one.
 func TestSecretAmong(t *testing.T) {
 	names := []string{"a", ".env", "prod.env", "ENV", "id_rsa", "mem", "environ", "keychains", "cookies", "kubernetes", "sudoers.d", "secrets", ".ssh", ".aws", "config.json", "credentials", "work_key", "kitbag", "Server.KEY", "private", "Keychains", "live"}
-	own := ownDir()
+	own := kitbagDir()
 	for _, dir := range []string{"/", "/home/u", "/home/u/.ssh", "/home/u/.docker", "/home/u/.config", "/proc", "/proc/1", "/etc", "/etc/ssl", "/etc/letsencrypt", "/Users/u/Library", "/library", "/run", "/dev", "/snap", "/tmp", filepath.Dir(own), own, own + "/keys"} {
 		for _, name := range names {
 			at := Place{ReadDir: func(string) ([]string, error) { return []string{"zz", name}, nil }}

@@ -7,6 +7,7 @@ import (
 
 // All names are lower case, for comparison; variables are upper case.
 var (
+	// Base names of files that are secret in any directory.
 	secretFiles = []string{
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
 		".git-credentials", ".envrc", ".htpasswd", ".dockercfg", ".boto", ".s3cfg", ".vault-token", ".databrickscfg", ".terraformrc", ".yarnrc.yml", ".condarc", ".authinfo", ".authinfo.gpg", ".rediscli_auth", ".secrets",
@@ -25,25 +26,25 @@ var (
 		"sftp-config.json", ".ftpconfig", ".remote-sync.json", "datasources.local.xml", "sasl_passwd", "smbpasswd", "opasswd", "ipsec.secrets", "passwd.client", ".passwd-s3fs", ".lesshst",
 		".pg_service.conf", "key.properties", "localsettings.php", "credentials.tfrc.json", "sitemanager.xml", "recentservers.xml", "filezilla.xml", "secring.gpg", "ngrok.yml", ".odbc.ini", ".rclone.conf", "wpa_supplicant.conf",
 	}
-	// Names and extensions of files that are usual in projects and unknown in directories of secrets.
+	// Names and extensions of files that are usual in projects, and do not occur in directories of secrets.
 	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
 		".gitignore .gitattributes .dockerignore .editorconfig .gitmodules .nvmrc .prettierrc .eslintrc go.mod go.sum go.work " +
 		"package.json package-lock.json tsconfig.json composer.json deno.json lerna.json nx.json turbo.json cargo.toml cargo.lock pyproject.toml requirements.txt setup.cfg tox.ini pytest.ini " +
 		"pubspec.yaml chart.yaml docker-compose.yml docker-compose.yaml compose.yml compose.yaml pnpm-workspace.yaml pnpm-lock.yaml yarn.lock gemfile.lock poetry.lock pom.xml cmakelists.txt")
-	projectKinds = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
+	projectExts = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
 		".erl .hs .ml .clj .dart .zig .proto .graphql .html .css .scss .less .svg .sh .bash .sql .tf .mk .cmake .gradle .sbt .bzl .patch .diff")
 	// Extensions of files that are keys, or stores of keys.
-	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars", ".kubeconfig", ".credential", ".1pif"}
-	// A .pem file holds a key unless its name has a part of publicPEM and none of privatePEM. So does a file with one of
-	// the tails.
-	publicPEM  = []string{"cert", "crt", "chain", "bundle", "root", "pub", "issuer", "dhparam", "csr"}
-	privatePEM = []string{"key", "priv"}
-	keyTails   = []string{"_rsa", "_dsa", "_ecdsa", "_ed25519"}
-	// The other devices are disks, memory and input.
+	secretExts = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars", ".kubeconfig", ".credential", ".1pif"}
+	// A .pem file holds a key unless its name contains a text of publicPEM and none of privatePEM. A file with one of
+	// keySuffixes holds a key.
+	publicPEM   = []string{"cert", "crt", "chain", "bundle", "root", "pub", "issuer", "dhparam", "csr"}
+	privatePEM  = []string{"key", "priv"}
+	keySuffixes = []string{"_rsa", "_dsa", "_ecdsa", "_ed25519"}
+	// All other devices, such as disks, memory and input, are secret.
 	readableDevices = strings.Fields("null zero full random urandom stdin stdout stderr tty fd pts ptmx shm console tcp udp")
-	// Parts of a path with a slash added at its end. All begin with a hidden name. A part without a slash at its
-	// end may match the beginning of a name.
-	secretTails = []string{
+	// Parts of a path that has a slash added at its end. Each part begins with a hidden name. A part without a slash at
+	// its end may match the beginning of a name.
+	secretHiddenParts = []string{
 		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
 		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",
 		"/.config/helm/registry", "/.config/doctl/", "/.config/hcloud/", "/.config/stripe/", "/.config/configstore/", "/.config/netlify/", "/.config/pypoetry/auth.toml", "/.config/kitbag/",
@@ -63,14 +64,16 @@ var (
 		"/.config/evolution/sources/", "/.config/fish/fish_variables", "/.weechat/", "/.getmail/", "/.vscode/sftp.json", "/.sops/age/", "/.config/remmina/", "/.putty/", "/.secrets/", "/.ipython/profile_default/history.sqlite",
 		"/.local/state/nvim/shada/", "/.local/share/nvim/shada/",
 	}
-	secretPlaces = []string{
+	// Parts of a path without hidden names.
+	secretPlainParts = []string{
 		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
 		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/etc/openvpn/", "/var/spool/cron/", "/etc/mysql/debian.cnf/", "/etc/ppp/chap-secrets/", "/etc/ppp/pap-secrets/", "/etc/wpa_supplicant/", "/etc/rancher/", "/var/lib/jenkins/credentials.xml/",
 		"/var/lib/tailscale/", "/var/lib/docker/containers/", "/var/lib/kubelet/", "/var/lib/cloud/", "/run/cloud-init/", "/etc/netplan/", "/etc/cups/printers.conf/",
 	}
-	// Samples of names that a specific pattern may match.
+	// Sample names that a pattern for secrets matches.
 	secretSamples = slices.Concat(secretFiles, []string{".env", ".env.local", ".env.production", ".env.development", ".envrc", "prod.env", "key.pem", "private.pem", "terraform.tfstate", "server.key", "tls.key", "store.p12", "store.jks", "x.kdbx"})
 
+	// Environment variables that hold secrets, and words, separated by "_", of the names of such variables.
 	secretVariables = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE", "REDISCLI_AUTH", "DATABASE_URL", "REDIS_URL", "MONGODB_URI", "MONGO_URL", "SENTRY_DSN", "SLACK_WEBHOOK_URL", "NETRC", "_AUTH"}
-	secretParts     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD_HASH", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
+	secretWords     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD_HASH", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
 )

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// A Listing describes names of files below a directory that a command prints.
+// A Listing describes the names of files below a directory that a command prints.
 type Listing struct {
 	Dir     string   // absolute, may have wildcards
 	Deep    bool     // includes the names below its subdirectories
 	Hidden  bool     // includes hidden names
-	Through bool     // names may be in a directory that is reached through a link
+	Through bool     // includes names in directories that are reached through a link
 	Regular bool     // no name is a link
 	Bases   []string // patterns, one of which the last segment matches; nil matches any
 }
@@ -26,24 +26,21 @@ const maxListed = 50_000
 // separators are the characters that may end a word, or change it, where a shell or xargs reads names.
 const separators = " \t\n\v\f\r'\"\\*?["
 
-// Harmful returns why one of the names of a listing is harmful, or "". It calls harmful for links and for names that
-// are reached through links. If cwd is not empty, a program will split the names into words, and harmful is also called
-// for the words, relative to cwd: the file "d /etc/passwd" is read as the words "d" and "/etc/passwd".
-func (p Place) Harmful(l Listing, cwd string, harmful func(abs string, link bool) bool) string {
+// Harmful returns why one of the names of a listing is harmful, or "". It calls isHarmful for links and for names that
+// are reached through links. If cwd is not empty, a program in cwd will split the names into words, and isHarmful is also
+// called for the words: the file "d /etc/passwd" is read as the words "d" and "/etc/passwd".
+func (p Place) Harmful(l Listing, cwd string, isHarmful func(abs string, link bool) bool) string {
 	dirs, all := []string{l.Dir}, true
-	fixed := l.Dir
+	s := search{Place: p, Listing: l, root: l.Dir, cwd: cwd, left: maxListed, isHarmful: isHarmful}
 	if strings.ContainsAny(l.Dir, "*?[") {
-		fixed, _ = Fixed(l.Dir)
+		s.root, _ = Fixed(l.Dir)
 		dirs, all = p.Glob(l.Dir)
 	}
-	left := maxListed
 	for _, dir := range dirs {
-		s := search{Place: p, Listing: l, dir: fixed, cwd: cwd, left: left, linked: p.Real(dir) != dir, harmful: harmful}
-		why := s.below(strings.TrimPrefix(dir, fixed))
-		if why != "" {
+		s.linked = p.Real(dir) != dir
+		if why := s.below(strings.TrimPrefix(dir, s.root)); why != "" {
 			return why
 		}
-		left = s.left
 	}
 	if !all {
 		return l.Dir + " matches too many names to check"
@@ -55,29 +52,33 @@ func (p Place) Harmful(l Listing, cwd string, harmful func(abs string, link bool
 type search struct {
 	Place
 	Listing
-	dir, cwd string
-	left     int  // how many names may still be checked
-	linked   bool // the directory is reached through a link
-	harmful  func(abs string, link bool) bool
+	root      string // Dir up to the first wildcard; names are relative to root
+	cwd       string
+	left      int  // how many names may still be checked
+	linked    bool // the directory that is searched is reached through a link
+	isHarmful func(abs string, link bool) bool
 }
 
+// below returns why a name below the directory rel is harmful, or "".
 func (s *search) below(rel string) string {
-	entries, err := s.entries(path.Join(s.dir, rel))
+	entries, err := s.entries(path.Join(s.root, rel))
 	if err != nil {
-		return ""
+		return "" // the command cannot list the directory either
 	}
 	for _, e := range entries {
 		if s.left--; s.left < 0 {
 			return s.Dir + " has too many names to check"
 		}
-		name := path.Join(rel, e.Name())
 		if strings.HasPrefix(e.Name(), ".") && !s.Hidden {
 			continue
 		}
-		if matches := NameMatches(e.Name(), s.Bases); matches && s.cwd != "" && strings.ContainsAny(name, separators) && s.hasHarmfulWord(name) {
-			return "words of the name " + strconv.Quote(path.Join(s.dir, name)) + " may be names of other files"
-		} else if link := s.linked || !s.Regular && e.Type()&fs.ModeSymlink != 0; link && (matches || s.Through) && s.harmful(path.Join(s.dir, name), true) {
-			return path.Join(s.dir, name) + " is reached through a link"
+		name, matches := path.Join(rel, e.Name()), NameMatches(e.Name(), s.Bases)
+		if matches && s.cwd != "" && strings.ContainsAny(name, separators) && s.hasHarmfulWord(name) {
+			return "words of the name " + strconv.Quote(path.Join(s.root, name)) + " may be names of other files"
+		}
+		isLink := s.linked || !s.Regular && e.Type()&fs.ModeSymlink != 0
+		if isLink && (matches || s.Through) && s.isHarmful(path.Join(s.root, name), true) {
+			return path.Join(s.root, name) + " is reached through a link"
 		}
 		if s.Deep && e.IsDir() {
 			if why := s.below(name); why != "" {
@@ -90,21 +91,22 @@ func (s *search) below(rel string) string {
 
 // hasHarmfulWord reports whether a word of the name is harmful.
 func (s *search) hasHarmfulWord(name string) bool {
-	harmful := func(abs string) bool { return s.harmful(abs, false) }
-	if strings.ContainsAny(name, `'"\`) { // xargs removes them
+	isHarmful := func(abs string) bool { return s.isHarmful(abs, false) }
+	if strings.ContainsAny(name, `'"\`) { // xargs removes these, which changes the words
 		return true
 	}
 	for word := range strings.FieldsSeq(name) {
-		for _, from := range []string{s.dir, s.cwd} {
+		for _, from := range []string{s.root, s.cwd} { // the printed name may begin with the path of root
 			abs := path.Join(from, word)
 			if path.IsAbs(word) {
 				abs = path.Clean(word)
 			}
-			matches, all := []string{}, true
+			var matches []string
+			all := true
 			if strings.ContainsAny(word, "*?[") {
 				matches, all = s.Glob(abs)
 			}
-			if !all || harmful(abs) || slices.ContainsFunc(matches, harmful) {
+			if !all || isHarmful(abs) || slices.ContainsFunc(matches, isHarmful) {
 				return true
 			}
 		}
