@@ -458,7 +458,7 @@ func SecretVariable(name string) bool {
 			return true
 		}
 	}
-	for _, suffix := range []string{"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY", "MASTER_KEY", "DEPLOY_KEY", "SSH_KEY", "AUTH_KEY", "LICENSE_KEY", "TOKEN", "PASSWORD", "SECRET"} {
+	for _, suffix := range []string{"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY", "MASTER_KEY", "DEPLOY_KEY", "SSH_KEY", "AUTH_KEY", "LICENSE_KEY", "PWD_HASH", "TOKEN", "PASSWORD", "SECRET"} {
 		if strings.HasSuffix(up, suffix) {
 			return true
 		}

@@ -203,7 +203,7 @@ func TestSecretGlob(t *testing.T) {
 
 func TestSecretVariables(t *testing.T) {
 	for name, want := range map[string]bool{
-		"PGPASSWORD": true, "pgpassword": true, "GH_TOKEN": true, "MY_API_KEY": true, "STRIPE_SECRET": true, "NPM_AUTH": true, "PATH": false, "HOME": false, "KEYBOARD": false, "TOKENIZER": false, "MONKEY": false, "DATABASE_URL": true, "XTOKEN": true,
+		"PGPASSWORD": true, "pgpassword": true, "GH_TOKEN": true, "MY_API_KEY": true, "STRIPE_SECRET": true, "NPM_AUTH": true, "PATH": false, "HOME": false, "KEYBOARD": false, "TOKENIZER": false, "MONKEY": false, "DATABASE_URL": true, "XTOKEN": true, "ADMIN_PWD_HASH": true,
 	} {
 		if got := SecretVariable(name); got != want {
 			t.Errorf("SecretVariable(%q) = %v", name, got)

@@ -75,5 +75,5 @@ var (
 
 	// Environment variables that hold secrets, and words, separated by "_", of the names of such variables.
 	secretVariables = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE", "REDISCLI_AUTH", "DATABASE_URL", "REDIS_URL", "MONGODB_URI", "MONGO_URL", "SENTRY_DSN", "SLACK_WEBHOOK_URL", "NETRC", "_AUTH"}
-	secretWords     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD_HASH", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
+	secretWords     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
 )
