@@ -262,7 +262,7 @@ type bashCall struct {
 func (c *bashCall) Check(p *permission.Policy) permission.Verdict {
 	a, at := c.analyze(p)
 	if a == nil {
-		v := unreadable
+		v := askBadInput
 		v.Found.Profile, v.Confined = permission.ProfileWork, c.confined
 		return v
 	}
@@ -336,7 +336,7 @@ func (c *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) 
 	a, at := c.analyze(p)
 	switch {
 	case a == nil:
-		return false, errUnreadable
+		return false, errBadInput
 	case r.Tool == "Read":
 		// A file that the command possibly reads counts for an ask rule. For a deny rule it counts only in mode bypass;
 		// in other modes possibleReadDenial causes a question.

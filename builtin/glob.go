@@ -52,7 +52,7 @@ func Glob(c Config) (tool.Tool, error) {
 	g := &glob{judge: judge{Config: c, tool: "Glob", access: searchesTree, path: func(input json.RawMessage) (string, bool) {
 		p, err := pattern(input)
 		return p.reach(), err == nil
-	}, top: func(input json.RawMessage) string {
+	}, openedDir: func(input json.RawMessage) string {
 		p, _ := pattern(input) // path was called first and reports the error
 		return p.dir
 	}}}

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,17 +15,18 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// unreadable is the verdict on input that does not fit the schema, whose effect is unknown.
-var unreadable = safetyAsk(errUnreadable.Error())
+// askBadInput is the verdict on input that does not fit the schema: its effect is unknown.
+var askBadInput = safetyAsk(errBadInput.Error())
 
-var errUnreadable = errors.New("the arguments do not fit the tool's schema")
+var errBadInput = errors.New("the arguments do not fit the tool's schema")
 
-// editsAllowed reports whether the mode allows changes below the working directories without approval. dont-ask
-// does, since approval is impossible there, and an agent must be able to edit its own project.
+// editsAllowed reports whether the mode allows changes below the working directories without approval. Mode dont-ask
+// does, since it rules out approval, and an agent must be able to edit its own project.
 func editsAllowed(p *permission.Policy) bool {
 	return p != nil && (p.Mode == permission.ModeAcceptEdits || p.Mode == permission.ModeSandboxed || p.Mode == permission.ModeDontAsk)
 }
 
+// allowRules returns a rule for each pattern that is not "".
 func allowRules(tool string, patterns ...string) []permission.Rule {
 	var rules []permission.Rule
 	for _, pattern := range patterns {
@@ -40,8 +42,13 @@ type judge struct {
 	Config
 	tool   string
 	access access
-	path   func(input json.RawMessage) (string, bool) // the file of the call, or the directory that it searches
-	top    func(input json.RawMessage) string         // the directory that the call opens; nil if path returns it
+
+	// path returns the file of a call, or the directory that the call searches, and false for input that does not fit
+	// the schema.
+	path func(input json.RawMessage) (string, bool)
+
+	// openedDir returns the directory that a search opens, if it is not path. It may be nil.
+	openedDir func(input json.RawMessage) string
 }
 
 type access int
@@ -65,15 +72,16 @@ func (j *judge) Judge(c *permission.Call) {
 	f := &fileCall{judge: *j, input: c.Input}
 	f.links = newLinks(j.place(nil).Readlink)
 	c.Checker = f
-	if j.access == searchesTree { // a search must not reveal files that must not be read
+	if j.access == searchesTree {
 		c.Borrows = borrowedBySearch
 	}
 }
 
+// borrowedBySearch makes rules for Read apply to a search, which must not reveal files that Read must not.
 var borrowedBySearch = []string{"Read"}
 
-// A fileCall is the [permission.Checker] of one call. It reads each link only once, so that rules, the verdict
-// and its files are about the same paths even if links change meanwhile.
+// A fileCall is the [permission.Checker] of one call. It reads each symbolic link only once, into Config.links, so that
+// rules, the verdict and the files that it names are about the same paths even if links change meanwhile.
 type fileCall struct {
 	permission.BaseChecker
 	judge
@@ -114,17 +122,18 @@ func (l *links) readlink(path string) (string, error) {
 func (j *fileCall) Check(p *permission.Policy) permission.Verdict {
 	path, ok := j.path(j.input)
 	if !ok {
-		return unreadable
+		return askBadInput
 	}
 	at := j.place(p)
 	if at.Real(path) == "" { // a cycle of links, or not a path
 		return safetyAsk(fmt.Sprintf("the path %q cannot be resolved", path))
 	}
 	v := j.verdict(p, at, path)
-	v.Found = j.find(p, at, path)
+	v.Found = j.judgement(p, at, path)
 	return v
 }
 
+// verdict judges the call by its path. The zero Verdict leaves the decision to the policy.
 func (j *fileCall) verdict(p *permission.Policy, at pathrule.Place, path string) permission.Verdict {
 	inside := permission.Verdict{Behavior: permission.Allow, Reason: path + " is inside a working directory"}
 	if j.access == writesFile {
@@ -145,10 +154,10 @@ func (j *fileCall) verdict(p *permission.Policy, at pathrule.Place, path string)
 	return permission.Verdict{Behavior: permission.Ask, Reason: path + " is outside the working directories"}
 }
 
-// find returns what the call opens, and the patterns that a search must skip.
-func (j *fileCall) find(p *permission.Policy, at pathrule.Place, path string) permission.Judgement {
-	if j.top != nil {
-		path = j.top(j.input)
+// judgement returns the file or directory that the call opens, and the patterns that a search must skip.
+func (j *fileCall) judgement(p *permission.Policy, at pathrule.Place, path string) permission.Judgement {
+	if j.openedDir != nil {
+		path = j.openedDir(j.input)
 	}
 	found := permission.Judgement{Files: []permission.File{j.identify(at.Real(path))}}
 	if j.access != searchesTree || p == nil {
@@ -168,7 +177,7 @@ func globsOf(p *permission.Policy, at pathrule.Place, selects func(*permission.R
 			continue
 		}
 		globs, err := at.Globs(r.Pattern)
-		if err != nil { // an invalid rule has already caused a denial or a question
+		if err != nil { // the invalid rule has already made the policy deny or ask
 			continue
 		}
 		for _, g := range globs {
@@ -199,28 +208,26 @@ func (c *Config) target(ctx context.Context, name string) permission.File {
 		return j.Files[0]
 	}
 	at := c.place(nil)
-	if real := at.Real(name); real != "" {
-		return permission.File{Path: real}
-	}
-	return permission.File{Path: at.Abs(name)}
+	return permission.File{Path: cmp.Or(at.Real(name), at.Abs(name))} // Abs: the backend reports what is wrong with the path
 }
 
 func safetyAsk(why string) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 }
 
-// Match implements [permission.Checker]. A deny or ask rule covers a search that may reach a path that the rule
-// covers. A rule for Read covers only a search that begins at such a path, since searches skip the other paths.
+// Match implements [permission.Checker]. A deny or ask rule covers a search that may reach a path that the rule covers.
+// A rule for Read covers only a search that begins at a path that the rule covers, since a search skips all other paths
+// of the rule.
 func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
 	path, ok := j.path(j.input)
 	if !ok {
-		return false, errUnreadable
+		return false, errBadInput
 	}
 	at := j.place(p)
 	switch {
 	case r.Behavior == permission.Allow:
 		return at.Match(r.Pattern, path)
-	case j.access == searchesTree && r.Tool != "Read": // a search does not skip what this rule covers
+	case j.access == searchesTree && r.Tool != "Read":
 		return at.MatchTree(r.Pattern, path)
 	}
 	return at.MatchAny(r.Pattern, path)

@@ -16,7 +16,7 @@ import (
 // searchOnly opens a directory for access to its entries, without the right to list it.
 const searchOnly = unix.O_PATH
 
-// lastChange returns the ctime of a file, which owners cannot set, unlike the time of modification.
+// lastChange returns the ctime of a file, which the owner cannot set, unlike the time of modification.
 func lastChange(info os.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -30,7 +30,7 @@ func newMark() string { return "KITBAG_CALL=" + rand.Text() }
 
 // killMarked kills every process that was started with mark in its environment.
 func killMarked(mark string) {
-	killAll(mark, func(string) bool { return true })
+	killSelected(mark, func(string) bool { return true })
 }
 
 // killHolders ends the marked processes that have the pipe open: with SIGTERM, and after termGrace with SIGKILL.
@@ -47,29 +47,36 @@ func killHolders(mark string, pipe *os.File) {
 		})
 	}
 	sig, misses := syscall.SIGTERM, 0
-	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && misses < 3; time.Sleep(2 * time.Millisecond) {
-		if misses++; killOnce(mark, sig, holds) {
-			sig, misses = 0, 0 // from now on only check whether they exist
+	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && misses < maxMisses; time.Sleep(searchPause) {
+		if misses++; signalMarked(mark, sig, holds) {
+			sig, misses = 0, 0 // signal 0 only checks whether the processes still exist
 		}
 	}
-	killAll(mark, holds)
+	killSelected(mark, holds)
 }
 
-// killAll kills the marked processes whose directory in /proc selects accepts. A process has no environment for a
-// moment while it calls exec, so killAll ends only when several searches in a row have found none.
-func killAll(mark string, selects func(proc string) bool) {
-	for searches, misses := 0, 0; searches < 20 && misses < 3; searches++ {
+const (
+	// After maxMisses searches in a row without a marked process there is none. A single search is not enough, as a
+	// process has no environment for a moment while it calls exec.
+	maxMisses   = 3
+	maxSearches = 20 // processes that multiply must not keep killSelected searching
+	searchPause = 2 * time.Millisecond
+)
+
+// killSelected kills the marked processes whose directory in /proc selects accepts.
+func killSelected(mark string, selects func(proc string) bool) {
+	for searches, misses := 0, 0; searches < maxSearches && misses < maxMisses; searches++ {
 		if searches > 0 {
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(searchPause)
 		}
-		if misses++; killOnce(mark, syscall.SIGKILL, selects) {
+		if misses++; signalMarked(mark, syscall.SIGKILL, selects) {
 			misses = 0
 		}
 	}
 }
 
-// killOnce reports whether it sent the signal to a process.
-func killOnce(mark string, sig syscall.Signal, selects func(proc string) bool) (found bool) {
+// signalMarked sends sig to the marked processes that selects accepts, and reports whether there was one.
+func signalMarked(mark string, sig syscall.Signal, selects func(proc string) bool) (sent bool) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range environs {
 		env, err := os.ReadFile(name)
@@ -78,10 +85,10 @@ func killOnce(mark string, sig syscall.Signal, selects func(proc string) bool) (
 			continue // the process is another user's, has ended, or is not selected
 		}
 		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
-			found = syscall.Kill(pid, sig) == nil || found
+			sent = syscall.Kill(pid, sig) == nil || sent
 		}
 	}
-	return found
+	return sent
 }
 
 // isKernelFile reports whether f is in a file system that the kernel generates. Such files look regular, but

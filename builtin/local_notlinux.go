@@ -13,9 +13,9 @@ const searchOnly = 0
 // lastChange is needed only on Linux, where commands are confined.
 func lastChange(info os.FileInfo) time.Time { return info.ModTime() }
 
+// newMark identifies no processes here: on this system only the process group is known.
 func newMark() string { return "KITBAG_CALL=1" }
 
-// killMarked and killHolders do nothing: only the process group is known on this system.
 func killMarked(string)            {}
 func killHolders(string, *os.File) {}
 

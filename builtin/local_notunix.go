@@ -17,7 +17,7 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 		cmd.Env = new(Config).environ()
 	}
 	cmd.Stdout, cmd.Stderr = c.Output, c.Output
-	cmd.WaitDelay = 50 * time.Millisecond
+	cmd.WaitDelay = 50 * time.Millisecond // for children that still have the output open
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, ctx.Err()

@@ -29,11 +29,10 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return Exit{}, err
 	}
-	r, w, err := os.Pipe()
+	spec, confined, err := l.specFor(ctx, c)
 	if err != nil {
 		return Exit{}, err
 	}
-	defer r.Close()
 	mark := newMark()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir
@@ -42,59 +41,33 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	cmd.Env = append(slices.Clip(cmd.Env), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// Use a file, not a writer: with a writer, Wait would wait for every process that has the pipe open.
-	cmd.Stdout, cmd.Stderr = w, w
-	out := c.Output
-	spec, confined, err := l.specFor(ctx, c)
-	if err != nil {
-		w.Close()
-		return Exit{}, err
-	}
-	var cleanup func() (sandbox.Result, error)
-	var programs map[string][]string
-	tail := &tail{to: out}
-	if confined {
-		if spec.Profile == permission.ProfileWork {
-			_, installDirs := programDirsIn(spec.Write)
-			programs = programsIn(installDirs)
-		}
-		if cleanup, err = spec.Command(cmd); err != nil {
-			w.Close()
-			return Exit{}, err
-		}
-		out = tail
-	}
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
-		if confined {
-			cleanup()
-		}
-		return Exit{}, err
-	}
-	reachedEOF := make(chan bool, 1)
-	go func() { reachedEOF <- copyOutput(out, r) }()
-	exited := make(chan struct{})
-	go func() { defer close(exited); cmd.Wait() }()
-	exit, err := supervise(ctx, cmd, mark, r, reachedEOF, exited, out)
 	if !confined {
+		return run(ctx, cmd, mark, c.Output)
+	}
+	var programsBefore map[string][]string // by directory
+	if spec.Profile == permission.ProfileWork {
+		_, installDirs := programDirsIn(spec.Write)
+		programsBefore = programsIn(installDirs)
+	}
+	cleanup, err := spec.Command(cmd)
+	if err != nil {
+		return Exit{}, err
+	}
+	output := &tail{to: c.Output}
+	exit, err := run(ctx, cmd, mark, output)
+	result, startErr := cleanup()
+	if cmd.Process == nil { // not even the sandbox was started
 		return exit, err
 	}
-	result, startErr := cleanup()
-	shadows := renameShadows(programs, spec.Write)
+	shadows := renameShadows(programsBefore, spec.Write)
 	if startErr != nil && err == nil {
 		return Exit{}, startErr
 	}
-	exit = confinedExit(spec, exit, result, tail.text)
-	if len(shadows) > 0 {
-		note := "the command created " + strings.Join(shadows, ", ") + ", which would hide other programs of that name: check them"
-		exit.Denied = strings.Trim(exit.Denied+"; "+note, "; ")
-	}
-	return exit, err
+	return confinedExit(spec, exit, result, shadows, output.text), err
 }
 
-// confinedExit adds the sandbox's report to exit.
-func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte) Exit {
+// confinedExit adds to exit what the sandbox did, and the shadows that were renamed.
+func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, shadows []string, output []byte) Exit {
 	if r.Signal != 0 {
 		exit.Code, exit.Signal = -1, r.Signal.String()
 	}
@@ -111,22 +84,25 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 	if len(r.Replaced) > 0 {
 		notes = append(notes, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, and the new files were not protected for a moment: check them")
 	}
+	if len(shadows) > 0 {
+		notes = append(notes, "the command created "+strings.Join(shadows, ", ")+", which would hide other programs of that name: check them")
+	}
 	exit.Denied = strings.Join(notes, "; ")
 	return exit
 }
 
-// A tail passes on what is written to it and keeps the last part.
+// A tail passes on what is written to it and keeps the end.
 type tail struct {
-	to   io.Writer
-	text []byte
+	to   io.Writer // may be nil
+	text []byte    // at least the last tailSize bytes
 }
 
 const tailSize = 16 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p[max(0, len(p)-tailSize):]...)
-	if over := len(t.text) - tailSize; over > tailSize {
-		t.text = append(t.text[:0], t.text[over:]...)
+	if len(t.text) > 2*tailSize { // not at every write, which would move the text each time
+		t.text = append(t.text[:0], t.text[len(t.text)-tailSize:]...)
 	}
 	if t.to == nil {
 		return len(p), nil
@@ -134,42 +110,58 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.to.Write(p)
 }
 
-// supervise waits for the program, or ends it, and empties the pipe. After the program's end its children may
-// still have the pipe open, so reading ends by deadlines and not at the end of the file.
-func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, reachedEOF <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
-	var err error
+// run starts the program, waits for it or ends it, and copies its output to out. After the program's end its children
+// may still have the pipe open, so reading ends by deadlines and not at the end of the file.
+func run(ctx context.Context, cmd *exec.Cmd, mark string, out io.Writer) (Exit, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return Exit{}, err
+	}
+	defer r.Close()
+	// Use a file, not a writer: with a writer, Wait would wait for every process that has the pipe open.
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return Exit{}, err
+	}
+	reachedEOF := make(chan bool, 1)
+	go func() { reachedEOF <- copyOutput(out, r) }()
+	exited := make(chan struct{})
+	go func() { defer close(exited); cmd.Wait() }()
 	select {
 	case <-exited:
 	case <-ctx.Done():
-		err = ctx.Err()
 		endGroup(cmd.Process.Pid)
 		killMarked(mark)
 		select {
 		case <-exited:
 		case <-time.After(time.Second): // stuck in the kernel, where SIGKILL does not end it
-			return Exit{Code: -1, Signal: "killed"}, err
+			return Exit{Code: -1, Signal: "killed"}, ctx.Err()
 		}
+		err = ctx.Err()
 	}
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
 	eof := <-reachedEOF
-	leftBehind := !eof && err == nil
+	exit := exitOf(cmd.ProcessState)
+	if eof || err != nil {
+		return exit, err
+	}
 	// A process that was left behind has the pipe open. End only such processes, and the rest of the group only if
 	// that is not enough.
+	exit.LeftBehind = true
 	for _, end := range []func(){
 		func() { killHolders(mark, r) },
 		func() { endGroup(cmd.Process.Pid) },
 		func() { killMarked(mark) },
 	} {
-		if eof || err != nil {
-			break
-		}
 		end()
 		r.SetReadDeadline(time.Now().Add(pipeGrace))
-		eof = copyOutput(out, r)
+		if copyOutput(out, r) {
+			break
+		}
 	}
-	exit := exitOf(cmd.ProcessState)
-	exit.LeftBehind = leftBehind
-	return exit, err
+	return exit, nil
 }
 
 // copyOutput copies r to w until the end. After a read deadline it stops when the pipe is silent, and at the latest
@@ -180,7 +172,7 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 	buf := make([]byte, 64<<10)
 	var stop time.Time // when to stop even if more can be read
-	silent := false
+	silent := false    // since the last deadline
 	for {
 		n, err := r.Read(buf)
 		w.Write(buf[:n])
@@ -193,7 +185,7 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return true
 		}
-		// After the deadline the pipe may still have data: read again.
+		// After the deadline the pipe may still have data: read again, with a short deadline.
 		now := time.Now()
 		if stop.IsZero() {
 			stop = now.Add(time.Second)
@@ -206,8 +198,8 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 }
 
-// endGroup ends the processes of a group: with SIGTERM, and after termGrace with SIGKILL. The id cannot be reused while the group
-// has a member, and hardly within milliseconds after that.
+// endGroup ends the processes of a group: with SIGTERM, and after termGrace with SIGKILL. The id cannot be reused while
+// the group has a member, and hardly within milliseconds after that.
 func endGroup(pgid int) {
 	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {
 		return // no such group

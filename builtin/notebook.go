@@ -19,7 +19,6 @@ type notebook struct {
 		ID      string    `json:"id"`
 		Type    string    `json:"cell_type"`
 		Source  multiline `json:"source"`
-		Count   *int      `json:"execution_count"`
 		Outputs []output  `json:"outputs"`
 	} `json:"cells"`
 }
@@ -45,7 +44,7 @@ func (m *multiline) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(m))
 }
 
-// readNotebook returns the cells with their outputs. Pictures are separate blocks, if the model can see them.
+// readNotebook returns the cells with their outputs. Pictures that the model can see are separate blocks.
 func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, error) {
 	raw, err := readAll(r, info, name, maxDocument)
 	if err != nil {
@@ -53,14 +52,14 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	}
 	var nb notebook
 	if err := json.Unmarshal(raw, &nb); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose own text would name a Go type
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text would name a Go type
 			err = fmt.Errorf("%q is a JSON %s", wrong.Field, wrong.Value)
 		}
 		return nil, fmt.Errorf("%s is not a notebook of format 4: %w; look at it with Bash", name, err)
 	}
 	var blocks []message.Block
 	var b strings.Builder
-	used := 0 // bytes of text in blocks
+	textInBlocks := 0 // bytes
 	for i, cell := range nb.Cells {
 		id := cell.ID
 		if id == "" {
@@ -82,12 +81,12 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 				fmt.Fprintf(&b, "<output>\n%s\n</output>\n", strings.TrimRight(short, "\n"))
 			}
 			if len(pictures) > 0 {
-				used += b.Len()
+				textInBlocks += b.Len()
 				blocks = append(append(blocks, &message.Text{Text: b.String()}), pictures...)
 				b.Reset()
 			}
 		}
-		if more := len(nb.Cells) - i - 1; more > 0 && used+b.Len() > maxReadText {
+		if more := len(nb.Cells) - i - 1; more > 0 && textInBlocks+b.Len() > maxReadText {
 			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", plural(more, "cell"))
 			break
 		}

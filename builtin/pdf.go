@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	pdfWhole   = 10 // pages of the longest document that is read whole if the call does not name pages
-	pdfPages   = 20 // pages that one call may name
-	pdfTimeout = 30 * time.Second
+	maxWholePDF = 10 // pages of the longest document that is read whole if the call does not name pages
+	maxPDFPages = 20 // pages that one call may name
+	pdfTimeout  = 30 * time.Second
 )
 
 // A PDFReader reads the text of PDF files. The package github.com/kitbag-go/kitbag/builtin/pdf has one.
@@ -49,8 +49,8 @@ func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name,
 	return textBlock(text), nil
 }
 
-func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string, error) {
-	total, pageText, err := r.OpenPDF(ctx, raw)
+func pdfText(ctx context.Context, reader PDFReader, raw []byte, pages string) (string, error) {
+	total, pageText, err := reader.OpenPDF(ctx, raw)
 	if err != nil {
 		return "", err
 	}
@@ -76,14 +76,14 @@ func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string
 	return b.String(), nil
 }
 
-// errPages begins the errors that are about the pages argument and not about the file.
+// errPages is wrapped by the errors that are about the pages argument, not about the file. Its text begins theirs.
 var errPages = errors.New("pages")
 
 // pageRange parses the pages argument for a document of total pages.
 func pageRange(pages string, total int) (first, last int, err error) {
 	if pages = strings.TrimSpace(pages); pages == "" {
-		if total > pdfWhole {
-			return 0, 0, fmt.Errorf("%w is missing: the file has %d pages; say which to read, such as \"1-%d\", at most %d in a call", errPages, total, pdfWhole, pdfPages)
+		if total > maxWholePDF {
+			return 0, 0, fmt.Errorf("%w is missing: the file has %d pages; say which to read, such as \"1-%d\", at most %d in a call", errPages, total, maxWholePDF, maxPDFPages)
 		}
 		return 1, total, nil
 	}
@@ -99,8 +99,8 @@ func pageRange(pages string, total int) (first, last int, err error) {
 	case first < 1 || last < first || first > total:
 		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, pages, plural(total, "page"))
 	}
-	if last = min(last, total); last-first >= pdfPages {
-		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, pages, pdfPages)
+	if last = min(last, total); last-first >= maxPDFPages {
+		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, pages, maxPDFPages)
 	}
 	return first, last, nil
 }

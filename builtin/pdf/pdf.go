@@ -32,7 +32,7 @@ import (
 const (
 	maxMemory = 256 << 20 // bytes of PDFium's memory, which also holds the file
 	maxChars  = 1 << 20   // characters of a page
-	wasmPage  = 64 << 10
+	wasmPage  = 64 << 10  // bytes of a page of WebAssembly memory
 )
 
 // A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It is safe for concurrent use.
@@ -53,7 +53,7 @@ func (Reader) OpenPDF(ctx context.Context, file []byte) (pages int, text func(ct
 	return d.pages, d.text, nil
 }
 
-// A document is an open file in a PDFium of its own.
+// A document is an open file in its own instance of PDFium.
 type document struct {
 	ctx    context.Context // stops PDFium, and closes the file
 	cancel context.CancelCauseFunc
@@ -69,7 +69,7 @@ func (d *document) open(raw []byte) (err error) {
 	d.pool, err = webassembly.Init(webassembly.Config{
 		Context: d.ctx, MaxTotal: 1, Stdout: io.Discard, Stderr: io.Discard,
 		FSConfig: wazero.NewFSConfig(), // no files; the default is all of them
-		// Compiling PDFium takes ten seconds and 400 MB.
+		// Interpret PDFium, since compiling takes ten seconds and 400 MB. PDFium needs WebAssembly exceptions.
 		RuntimeConfig: wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true).WithMemoryLimitPages(maxMemory / wasmPage).
 			WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesExceptionHandling),
 	})
@@ -106,7 +106,7 @@ func (d *document) text(ctx context.Context, n int) (string, error) {
 	if n < 1 || n > d.pages {
 		return "", fmt.Errorf("page %d does not exist; the file has %d pages", n, d.pages)
 	}
-	defer context.AfterFunc(ctx, func() { d.cancel(ctx.Err()) })()
+	defer context.AfterFunc(ctx, func() { d.cancel(ctx.Err()) })() // the last () removes the function on return
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text, err := d.pageText(n)
@@ -155,7 +155,7 @@ func readable(r rune) rune {
 	return r
 }
 
-// fail closes the file, and returns what an error of PDFium means.
+// fail closes the file, and explains an error of PDFium.
 func (d *document) fail(err error) error {
 	switch {
 	case errors.Is(err, pdferrors.ErrPassword):
@@ -167,10 +167,10 @@ func (d *document) fail(err error) error {
 	case errors.Is(err, pdferrors.ErrPage):
 		err = errors.New("the page is damaged")
 	default:
-		if first, _, trap := strings.Cut(err.Error(), "\nwasm stack trace:"); trap || strings.Contains(first, "could not allocate memory") {
-			err = fmt.Errorf("PDFium stopped (%s): the file needs more than %d MiB of memory, or is malicious", first, maxMemory>>20)
+		if message, _, crashed := strings.Cut(err.Error(), "\nwasm stack trace:"); crashed || strings.Contains(message, "could not allocate memory") {
+			err = fmt.Errorf("PDFium stopped (%s): the file needs more than %d MiB of memory, or is malicious", message, maxMemory>>20)
 		}
 	}
 	d.cancel(err)
-	return context.Cause(d.ctx) // if the context had ended already, its cause is why PDFium failed
+	return context.Cause(d.ctx) // not err if the context had ended before, which made PDFium fail
 }
