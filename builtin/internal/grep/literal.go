@@ -48,7 +48,7 @@ func required(re *syntax.Regexp) []literal {
 	return nil
 }
 
-// cost estimates how often one of the literals occurs in a byte of text. Without literals, every byte is searched.
+// cost estimates the share of positions in a text at which one of the literals occurs: all, if there are no literals.
 func cost(literals []literal) float64 {
 	if literals == nil {
 		return 1

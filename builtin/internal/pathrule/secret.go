@@ -150,8 +150,8 @@ func SecretByPlace(dir string) bool {
 	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || Below(dir, "/dev") || inKitbagDir(dir) || Below(kitbagDir(), dir) {
 		return true
 	}
-	for part := range strings.SplitSeq(dir, "/") {
-		if secretPlainByHead()["/"+part] != nil {
+	for name := range strings.SplitSeq(dir, "/") {
+		if secretPlainByHead()["/"+name] != nil {
 			return true
 		}
 	}
@@ -439,15 +439,14 @@ func vague(glob string) bool {
 		return false
 	}
 	for _, name := range []string{"main.go", "readme.md", "package.json", "makefile", "a", "index.test.ts", "config.yaml", "x.yml", "cargo.toml", "notes.txt", "data.csv", "x.cfg", "x.conf", "x.ini", "x.lock", "x.sql"} {
-		if ok, err := path.Match(glob, name); ok && err == nil {
+		if ok, _ := path.Match(glob, name); ok {
 			return true
 		}
 	}
 	return false
 }
 
-// SecretVariable reports whether the name of an environment variable suggests a secret. Case
-// is ignored.
+// SecretVariable reports whether the name of an environment variable suggests a secret. Case is ignored.
 func SecretVariable(name string) bool {
 	up := strings.ToUpper(name)
 	if slices.Contains(secretVariables, up) {
