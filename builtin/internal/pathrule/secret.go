@@ -245,11 +245,13 @@ var secretFileSet = sync.OnceValue(func() map[string]bool {
 
 // hasSecretPart reports whether a path with this base name is secret because of more than its base name.
 func hasSecretPart(lower, base string) bool {
-	dot := strings.Index(lower, "/.")
-	switch {
-	case dot >= 0:
+	if dot := strings.Index(lower, "/."); dot >= 0 {
 		tree := lower[dot:]
-		return hasPart(tree, secretHiddenByHead()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base)
+		if hasPart(tree, secretHiddenByHead()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base) {
+			return true
+		}
+	}
+	switch {
 	case strings.HasPrefix(lower, "/proc/"):
 		return base == "environ" || base == "mem" || base == "kcore"
 	case strings.HasPrefix(lower, "/dev/"):

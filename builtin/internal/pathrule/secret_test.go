@@ -59,7 +59,7 @@ func TestSecretNames(t *testing.T) {
 		"/w/credentials.csv": true, "/w/users.csv": false, "/w/.vscode/sftp.json": true, "/w/.vscode/settings.json": false, "/w/.idea/dataSources.local.xml": true, "/w/.secrets/db": true, "/home/u/.sops/age/keys.txt": true,
 		"/var/lib/docker/containers/0f/config.v2.json": true, "/var/lib/docker/x": false, "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/a/b": true, "/etc/netplan/1.yaml": true, "/etc/postfix/sasl_passwd": true,
 		"/w/id_rsa.gz": true, "/w/terraform.tfstate.xz": true, "/w/id_rsa.tmp": true, "/w/main.go.gz": false,
-		"/etc/wireguard/x": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
+		"/etc/wireguard/x": true, "/etc/wireguard/.x": true, "/run/secrets/kubernetes.io/serviceaccount/..data/token": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
 	} {
 		if got := SecretName(name) != ""; got != want {
 			t.Errorf("SecretName(%q) = %v, want %v", name, got, want)
