@@ -160,15 +160,13 @@ func (j *fileCall) judgement(p *permission.Policy, at pathrule.Place, path strin
 		path = j.openedDir(j.input)
 	}
 	found := permission.Judgement{Files: []permission.File{j.identify(at.Real(path))}}
-	if j.access != searchesTree || p == nil {
-		return found
+	if j.access == searchesTree && p != nil {
+		found.Except = globsOf(p, at, func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Names("Read") })
 	}
-	found.Except = globsOf(p, at, func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Names("Read") })
 	return found
 }
 
-// globsOf returns, as patterns of absolute paths, the patterns of those rules of p that name files and that
-// selects accepts.
+// globsOf returns the patterns of the rules of p that selects accepts, as patterns of absolute paths.
 func globsOf(p *permission.Policy, at pathrule.Place, selects func(*permission.Rule) bool) []string {
 	var all []string
 	for i := range p.Rules {

@@ -217,11 +217,11 @@ func (s *Searcher) yieldMatch(start, end int) bool {
 	first := max(s.yielded, s.back(start, s.matcher.Before))
 	gap := s.hasYielded && first > s.yielded
 	for at := first; at < start; {
-		_, e := lineAt(s.buf[:start], at)
-		if !s.emit(at, e, false, gap) {
+		_, lineEnd := lineAt(s.buf[:start], at)
+		if !s.emit(at, lineEnd, false, gap) {
 			return false
 		}
-		at, gap = e, false
+		at, gap = lineEnd, false
 	}
 	s.afterLeft = s.matcher.After
 	return s.emit(start, end, true, gap)
@@ -288,11 +288,11 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 		start, _ := lineAt(text, min(pos+loc[0], len(text)-1)) // an empty match may be at the end of text
 		_, end := lineAt(text, max(start, pos+loc[1]-1))       // a match that ends with a line end does not reach the next line
 		for at := start; at < end; {
-			_, e := lineAt(text, at)
-			if !s.yieldMatch(at, e) {
+			_, lineEnd := lineAt(text, at)
+			if !s.yieldMatch(at, lineEnd) {
 				return nil
 			}
-			at = e
+			at = lineEnd
 		}
 		pos = end
 	}

@@ -3,6 +3,7 @@ package pathrule
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -44,12 +45,7 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 	if real == "" {
 		return true, nil
 	}
-	for _, g := range globs {
-		if reaches(g, abs) || reaches(g, real) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(globs, func(g string) bool { return reaches(g, abs) || reaches(g, real) }), nil
 }
 
 // Globs returns absolute patterns: a deny or ask rule with this pattern covers a path if one of them matches the path
@@ -64,22 +60,12 @@ func Fixed(glob string) (dir string, whole bool) {
 
 // CoveredBy reports whether one of the globs matches the clean absolute path name.
 func CoveredBy(globs []string, name string) bool {
-	for _, g := range globs {
-		if doublestar.MatchUnvalidated(g, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(globs, func(g string) bool { return doublestar.MatchUnvalidated(g, name) })
 }
 
 // TreeCoveredBy reports whether one of the globs matches dir and everything below it.
 func TreeCoveredBy(globs []string, dir string) bool {
-	for _, g := range globs {
-		if strings.HasSuffix(g, "/**") && doublestar.MatchUnvalidated(g, dir) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(globs, func(g string) bool { return strings.HasSuffix(g, "/**") && doublestar.MatchUnvalidated(g, dir) })
 }
 
 // Suggest returns the pattern for everything in the directory of name, or "" if that is unknown.
