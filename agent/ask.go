@@ -29,7 +29,7 @@ func (r *run) ask(hint string) error {
 	}
 	r.st.loop.Spent.Steps++
 	if hint != "" {
-		if err := r.hint(hint); err != nil {
+		if err := r.addHint(hint); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (r *run) react(attempts *decide.Attempts, v *toolkit.View, mc *modelCall, f
 	case !reaction.Again:
 		return true, failure
 	case reaction.Hint != "":
-		err = r.hint(reaction.Hint)
+		err = r.addHint(reaction.Hint)
 	}
 	return false, err
 }
@@ -140,10 +140,10 @@ func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Reque
 		MaxTokens:   r.cfg.MaxTokens,
 		Temperature: r.cfg.Temperature,
 	}
-	if r.dialog.last { // forbid tools, but list them, so that the provider's cache stays valid
+	if r.dialog.lastAnswer { // forbid tools, but list them, so that the provider's cache stays valid
 		req.Choice.Mode = model.ChoiceNone
 	}
-	if r.final != nil && (r.dialog.last || r.final.reminders > 1) { // the model has ignored the first reminder
+	if r.final != nil && (r.dialog.lastAnswer || r.final.reminders > 1) { // the model has ignored the first reminder
 		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
 	}
 	r.addTools(req, v)
@@ -154,8 +154,8 @@ func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Reque
 // addTools adds the tools of a view, and the agent's own.
 func (r *run) addTools(req *model.Request, v *toolkit.View) {
 	req.Tools, req.Digest = slices.Clip(v.Tools()), v.Digest()
-	if r.a.background != nil {
-		req.Tools = append(req.Tools, r.a.background.Info())
+	if r.agent.background != nil {
+		req.Tools = append(req.Tools, r.agent.background.Info())
 		req.Digest += "+" + backgroundName
 	}
 	if r.final != nil {
@@ -168,7 +168,7 @@ func (r *run) addTools(req *model.Request, v *toolkit.View) {
 // system joins the agent's instructions and the toolkit's prompt. Neither changes from step
 // to step, unless a Middleware.Instructions changes its result.
 func (r *run) system(prompt string) string {
-	instructions := r.a.instructions(r.ctx)
+	instructions := r.agent.instructions(r.ctx)
 	if instructions == "" || prompt == "" {
 		return instructions + prompt
 	}
@@ -186,7 +186,7 @@ func (r *run) generate() (*modelCall, error) {
 	if err != nil {
 		return mc, err
 	}
-	start := &event.ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Model: modelName(r.a.model), Tools: len(v.Tools()), Digest: v.Digest()}
+	start := &event.ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Model: modelName(r.agent.model), Tools: len(v.Tools()), Digest: v.Digest()}
 	req := r.request(v, r.st.Messages)
 	r.recordRequest(req, start)
 	r.emit(start)
@@ -208,7 +208,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
-	original, retrying, inbox := r.a.model, r.modelWithRetries(), &r.inbox
+	original, retrying, inbox := r.agent.model, r.modelWithRetries(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Call the iterator instead of ranging over it: a loop body would take four more allocations.
 		retrying.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
@@ -220,11 +220,11 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 				return false
 			case ch == nil:
 				return true
-			case mc.finished:
+			case mc.sawFinish:
 				mc.err = fmt.Errorf("the model (%T %s) yielded a %T after its Finish, which must be the last chunk of an answer", original, modelName(original), ch)
 				return false
 			}
-			_, mc.finished = ch.(*model.Finish)
+			_, mc.sawFinish = ch.(*model.Finish)
 			return inbox.put(report{from: &mc.flight, piece: ch}) && context.Cause(ctx) != errLeft
 		})
 	})
@@ -268,7 +268,7 @@ func (r *run) modelWithRetries() model.Model {
 			onRetry(attempt, wait, err)
 		}
 	}
-	r.dialog.model = middleware.Retry(r.a.model, retry)
+	r.dialog.model = middleware.Retry(r.agent.model, retry)
 	return r.dialog.model
 }
 

@@ -73,7 +73,7 @@ func (r *run) keepBackgroundResults(waitForAll bool) (err error) {
 	for _, bg := range r.st.loop.InBackground() {
 		if tc := r.findBackground(bg.ID); waitForAll || tc.ended {
 			r.await(&tc.flight)
-			r.forget(&tc.flight)
+			r.removeFlight(&tc.flight)
 			r.keepBackgroundResult(bg, tc.res)
 			err = join(err, tc.err)
 		}
@@ -123,7 +123,7 @@ func (r *run) addBackgroundResults() error {
 		return nil
 	}
 	v, err := r.currentView()
-	m := r.hintMessage("", "") // made before RemoveEnded, as Config.NewID may panic: then no results are lost
+	m := r.newHint("", "") // made before RemoveEnded, as Config.NewID may panic: then no results are lost
 	var hints, data message.Blocks
 	var succeeded []string
 	for _, bg := range r.st.loop.RemoveEnded() {

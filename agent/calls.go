@@ -25,8 +25,8 @@ func (r *run) resolve(name string, input json.RawMessage, opening ...string) (to
 	if r.final != nil && name == finalName {
 		return r.final.tool, input, nil
 	}
-	if r.a.background != nil && name == backgroundName {
-		return r.a.background, input, nil
+	if r.agent.background != nil && name == backgroundName {
+		return r.agent.background, input, nil
 	}
 	v, err := r.currentView()
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *run) judge(c *openCall) error {
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
 	d := r.decideCall(c, p, pc)
-	switch r.st.loop.Judged(c, d) {
+	switch r.st.loop.ApplyDecision(c, d) {
 	case permission.Allow:
 		return nil
 	case permission.Deny:
@@ -116,14 +116,14 @@ func (r *run) decideCall(c *openCall, p *permission.Policy, pc *permission.Call)
 		tc.decision = nil
 		return d
 	}
-	return r.a.judge(r.withToolState(r.ctx), p, pc)
+	return r.agent.judge(r.withToolState(r.ctx), p, pc)
 }
 
 // changedInputJudge returns a function that judges, by the current policy, a call whose arguments middleware has changed.
 // The function is called on the call's goroutine, and returns an error where the policy asks: the user has approved other
 // arguments, and cannot be asked while the call runs.
 func (r *run) changedInputJudge() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
-	p, judge := r.currentPolicy(), r.a.judge
+	p, judge := r.currentPolicy(), r.agent.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 		d := judge(ctx, p, tool.PermissionCall(t, c.Input))
 		if d.Behavior != permission.Allow {
@@ -139,7 +139,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 	for _, rules := range r.st.loop.CoveringRules(c) {
 		extended := *p
 		extended.Rules = slices.Concat(p.Rules, rules)
-		if r.a.judge(r.withToolState(r.ctx), &extended, pc).Behavior == permission.Allow {
+		if r.agent.judge(r.withToolState(r.ctx), &extended, pc).Behavior == permission.Allow {
 			return true
 		}
 	}
@@ -196,7 +196,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	r.emitAfterSave(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
 	if err := r.save(); err != nil {
-		r.consumer.forget(seq)
+		r.consumer.discardAfter(seq)
 		return event.Confirm{}, err
 	}
 	if err := r.ctx.Err(); err != nil {
@@ -320,7 +320,7 @@ func (r *run) closeOpen(why string) (err error) {
 // nil, it tells v which calls succeeded: at once, so that the order in which they ended does not matter.
 func (r *run) addResults(v *toolkit.View) error {
 	id, now := r.cfg.NewID("msg"), r.cfg.Now() // before Close, as these functions may panic: then no result is lost
-	path, handsOver := r.st.pathAfter(r.st.loop.Open)
+	path, handsOver := r.st.handoffPathAfter(r.st.loop.Open)
 	m, succeeded := r.st.loop.Close()
 	m.ID, m.Created = id, now
 	if v != nil {

@@ -38,7 +38,7 @@ const maxChecks = 8
 // may start early, for example while background calls run: they may change the tools' State, which dropEarly restores.
 func (r *run) newEarly(answerID string) *earlyCalls {
 	r.dropEarly()
-	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
+	if r.cfg.Eager && !r.dialog.lastAnswer && len(r.st.loop.Background) == 0 {
 		r.early = &earlyCalls{run: r, answerID: answerID}
 	}
 	return r.early
@@ -48,7 +48,7 @@ func (r *run) newEarly(answerID string) *earlyCalls {
 func (e *earlyCalls) startReady(mc *modelCall) {
 	for !e.closed && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
 		c := &mc.calls[len(e.calls)]
-		if !e.isWhole(c, mc.last() != message.Block(c.call)) {
+		if !e.isWhole(c, mc.lastBlock() != message.Block(c.call)) {
 			return
 		}
 		e.checks = 0
@@ -97,7 +97,7 @@ func (e *earlyCalls) begin(sent *message.ToolCall, raw string) bool {
 	if !pc.ReadOnly || !e.admitNext() {
 		return false
 	}
-	d := r.a.judge(r.withToolState(r.ctx), r.currentPolicy(), pc)
+	d := r.agent.judge(r.withToolState(r.ctx), r.currentPolicy(), pc)
 	c.Judgement = &d.Judgement
 	tc := r.newToolCall(c, t, e.answerID)
 	tc.raw, tc.decision, tc.begun = raw, &d, r.cfg.Now()

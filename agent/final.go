@@ -40,7 +40,7 @@ func (r *run) remind() error {
 	if r.final.reminders++; r.final.reminders > maxReminders {
 		return errors.New("the model did not call " + finalName + ", although the request required it")
 	}
-	return r.hint(hintFinal)
+	return r.addHint(hintFinal)
 }
 
 // acceptFinal accepts the call of final_answer in an answer at a limit, or keeps the text if there is no such call. Other
@@ -66,14 +66,14 @@ func (r *run) lastAnswer(limit string) error {
 	if r.final != nil {
 		hint = hintFinal
 	}
-	if err := r.hint("This is your last answer: " + limit + " was reached. " + hint); err != nil {
+	if err := r.addHint("This is your last answer: " + limit + " was reached. " + hint); err != nil {
 		return err
 	}
 	if left, limited := r.timeLeft(); limited && left <= 0 {
 		r.cancelCallsAfter(r.limits().LastAnswerTime())
 	}
-	r.dialog.last = true
-	defer func() { r.dialog.last = false }()
+	r.dialog.lastAnswer = true
+	defer func() { r.dialog.lastAnswer = false }()
 	mc := &modelCall{msg: new(message.Message)} // no answer, if there is an error before the model call
 	v, err := r.currentView()
 	if err == nil {

@@ -26,8 +26,8 @@ import (
 // [State] records the current agent ([State.HandedTo]): a later run of the same agent continues there.
 //
 // A hand-off is a call like any other: the policy of the current agent judges it, and afterwards only the policy of
-// the other agent decides what may run. Allow it by a rule if the other agent can do no more harm with the content
-// of the conversation.
+// the other agent decides what may run. Allow it by a rule if the other agent can do no more harm than the current one
+// with the content of the conversation.
 func Handoff(name, description string, to *Agent) (tool.Tool, error) {
 	t, err := tool.New(name, description, func(context.Context, struct{}) (string, error) { return handedOver, nil },
 		tool.Options{Idempotent: true})
@@ -39,80 +39,81 @@ func Handoff(name, description string, to *Agent) (tool.Tool, error) {
 
 const handedOver = "Done. The conversation continues with another agent: its instructions and tools apply from here on."
 
-// handoff marks a tool after whose call another agent continues; nil means the previous one.
+// A handoff is a tool after whose call another agent continues.
 type handoff struct {
 	tool.Tool
-	to *Agent
+	to *Agent // nil for the previous agent
 }
 
 func (h *handoff) Unwrap() tool.Tool { return h.Tool }
 
 // HandedTo returns the names of the tools that handed the conversation to its current agent, in order; none
 // if that is the agent that is run. See [Handoff].
-func (st *State) HandedTo() []string { return slices.Clone(st.handed) }
+func (st *State) HandedTo() []string { return slices.Clone(st.handoffPath) }
 
-// checkHandoff rejects a hand-off back without an agent to return to, and all but the first of an answer.
+// checkHandoff rejects a hand-off back without an agent to return to, and a second hand-off of an answer. The earlier
+// calls of the answer are open; those that were rejected are done.
 func (r *run) checkHandoff(h *handoff) error {
 	if slices.ContainsFunc(r.st.loop.Open, func(c *openCall) bool { return c.Handoff != decide.HandoffNone && c.Status != decide.Done }) {
 		return errors.New("not done: this answer already hands the conversation over; only one agent can have it, the first that you named")
 	}
-	if h.to == nil && len(r.st.handed) == 0 {
+	if h.to == nil && len(r.st.handoffPath) == 0 {
 		return errors.New("not done: the conversation was not handed over, so there is no agent to return to; continue yourself")
 	}
 	return nil
 }
 
-// pathAfter returns the names of the hand-offs to the current agent after a batch, and whether
-// the batch changes them.
-func (st *State) pathAfter(batch []*openCall) (path []string, changed bool) {
-	for _, c := range batch {
+// handoffPathAfter returns the handoffPath after the results of calls, and whether they change it.
+func (st *State) handoffPathAfter(calls []*openCall) (path []string, changed bool) {
+	for _, c := range calls {
 		switch {
 		case c.Handoff == decide.HandoffNone || c.Result.Outcome != message.OutcomeSuccess:
 		case c.Handoff == decide.HandoffBack:
-			return st.handed[:max(len(st.handed)-1, 0)], true
+			return st.handoffPath[:max(len(st.handoffPath)-1, 0)], true
 		default:
-			return append(slices.Clip(st.handed), c.Tool), true
+			return append(slices.Clip(st.handoffPath), c.Tool), true
 		}
 	}
-	return st.handed, false
+	return st.handoffPath, false
 }
 
-// handOver makes another agent continue. It is called before the results of the batch are saved, so that a
-// saved State with these results also has the new agent.
+// handOver makes the agent that path leads to continue. It is called before the results of the answer's calls are saved,
+// so that a saved State with these results also has the new agent.
 func (r *run) handOver(path []string) error {
-	next, err := r.entry.handedTo(path)
+	next, err := r.entry.agentAt(path)
 	if err == nil {
 		err = closeGroups(&r.st.Scope)
 	}
 	if err != nil {
 		return err
 	}
-	r.st.handed, r.st.ratio, r.st.revealed = path, 0, nil
+	r.st.handoffPath = path
+	r.st.ratio, r.st.revealed = 0, nil // these depend on the agent's model and tools
 	r.continueWith(next)
 	return nil
 }
 
 // resumeHandoff continues with the agent that the conversation was handed over to.
 func (r *run) resumeHandoff() error {
-	if len(r.st.handed) == 0 {
+	if len(r.st.handoffPath) == 0 {
 		return nil
 	}
-	a, err := r.entry.handedTo(r.st.handed)
+	a, err := r.entry.agentAt(r.st.handoffPath)
 	if err == nil {
 		r.continueWith(a)
 	}
 	return err
 }
 
-// continueWith sets the agent of the next step.
+// continueWith sets the agent of the next step, and resets what depends on the agent.
 func (r *run) continueWith(next *Agent) {
-	r.a, r.cfg = next, &next.cfg
+	r.agent, r.cfg = next, &next.cfg
 	r.cache, r.dialog.model, r.windowGauge, r.questions.host = requestCache{}, nil, window.Gauge{}, nil
 }
 
-// handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to
-// the conversation.
-func (a *Agent) handedTo(path []string) (*Agent, error) {
+// agentAt returns the agent that the hand-off tools in path lead to from a, with the parts of a's Config that belong to the
+// conversation; see [Handoff].
+func (a *Agent) agentAt(path []string) (*Agent, error) {
 	current := a
 	for _, name := range path {
 		var h *handoff
@@ -123,12 +124,12 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 			}
 		}
 		if h == nil || h.to == nil {
-			return nil, fmt.Errorf("the conversation was handed over by the tools %s, but %s is not a hand-off to another agent; restore it, or start a new conversation",
+			return nil, fmt.Errorf("the conversation was handed over by the tools %s, but %s is not a hand-off to another agent; restore that tool, or start a new conversation",
 				strings.Join(path, ", "), name)
 		}
 		current = h.to
 	}
-	if current == a {
+	if current == a { // asSubAgent has configured it already
 		return a, nil
 	}
 	next := *current
@@ -141,7 +142,7 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 	return &next, nil
 }
 
-// closeGroups resets the open groups in s to the initial groups of another toolkit.
+// closeGroups removes the open groups from s: a Scope without the member "active" has the initial groups of its toolkit.
 func closeGroups(s *toolkit.Scope) error {
 	data, err := s.MarshalJSON()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // While calls are running, a conversation violates the first of these rules. Between runs, it
 // does so only if calls wait for an answer.
 func CheckHistory(msgs []*message.Message) error {
-	seen := map[string]bool{}
-	var open []*message.ToolCall
+	ids := map[string]bool{}
+	var open []*message.ToolCall // calls whose results must come in the next message
 	for i, m := range msgs {
 		if m == nil {
 			return fmt.Errorf("message %d is nil", i)
@@ -43,10 +43,10 @@ func CheckHistory(msgs []*message.Message) error {
 			return fmt.Errorf("message %d: role %s calls tools", i, m.Role)
 		}
 		for _, c := range open {
-			if c.ID == "" || seen[c.ID] {
+			if c.ID == "" || ids[c.ID] {
 				return fmt.Errorf("message %d: call id %q is empty or not unique", i, c.ID)
 			}
-			seen[c.ID] = true
+			ids[c.ID] = true
 			if c.Name == "" {
 				return fmt.Errorf("message %d: call %s has no name", i, c.ID)
 			}
@@ -56,7 +56,7 @@ func CheckHistory(msgs []*message.Message) error {
 		}
 	}
 	if len(open) > 0 {
-		return fmt.Errorf("the last message calls %d tools that have no results", len(open))
+		return fmt.Errorf("the last message has %d calls without results", len(open))
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func checkResults(m *message.Message, open []*message.ToolCall) error {
 		return fmt.Errorf("a tool message has blocks that are not results")
 	}
 	if len(results) != len(open) || len(open) == 0 {
-		return fmt.Errorf("%d results for %d calls", len(results), len(open))
+		return fmt.Errorf("a tool message with %d results follows a message with %d calls", len(results), len(open))
 	}
 	for i, res := range results {
 		if res.ID != open[i].ID || res.Name != open[i].Name {

@@ -17,61 +17,60 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// A callHost is the [host.Host] of the tool calls of a run: it answers the requests of their tools, and of the
-// servers behind them. Its methods run on the callers' goroutines; they access the State and
-// emit events only on the run's goroutine.
+// A callHost is the [host.Host] of the tool calls of a run: it answers the requests of tools, and of the MCP servers
+// behind tools. The methods run on the callers' goroutines, and use do to access the State and to emit events.
 type callHost struct {
-	r     *run
-	a     *Agent // the agent that makes the calls
-	outer host.Host
+	run   *run
+	agent *Agent    // the agent that makes the calls
+	outer host.Host // of the outer run; nil if there is none
 }
 
-// host returns the host of the calls of the current agent. All calls share it, since a server's request may not
+// host returns the host of the calls of the current agent. All calls share one host, since a server's request may not
 // tell which call it belongs to.
 func (r *run) host() *callHost {
 	if r.questions.host == nil {
-		r.questions.host = &callHost{r: r, a: r.a, outer: host.From(r.runCtx)}
+		r.questions.host = &callHost{run: r, agent: r.agent, outer: host.From(r.runCtx)}
 	}
 	return r.questions.host
 }
 
-// flightIn returns the flight of this run that ctx belongs to, nil if it is unknown.
+// flightIn returns the flight of this run that ctx belongs to, nil if the flight is unknown.
 func (h *callHost) flightIn(ctx context.Context) *flight {
 	for tc := callIn(ctx); tc != nil; tc = tc.parent {
-		if tc.run == h.r {
+		if tc.run == h.run {
 			return &tc.flight
 		}
 	}
 	return nil
 }
 
-// callOf returns the id of the call that ctx belongs to, "" if it may belong to several.
-func callOf(ctx context.Context) string {
+// callID returns the id of the call that ctx belongs to, "" if the call is unknown.
+func callID(ctx context.Context) string {
 	if tc := callIn(ctx); tc != nil {
 		return tc.id
 	}
 	return ""
 }
 
-// do calls fn on the run's goroutine. An error of fn ends the run.
+// do has fn called on the run's goroutine. An error of fn ends the run.
 func (h *callHost) do(ctx context.Context, fn func() error) error {
-	return h.r.inbox.ask(h.flightIn(ctx), fn)
+	return h.run.inbox.ask(h.flightIn(ctx), fn)
 }
 
 func (h *callHost) emit(ctx context.Context, ev event.Event) error {
-	return h.do(ctx, func() error { h.r.emit(ev); return nil })
+	return h.do(ctx, func() error { h.run.emit(ev); return nil })
 }
 
-// awaitCommit waits until the requesting call is part of the conversation: a call that started early may still be dropped,
-// and must not ask the user or the model.
+// awaitCommit waits until the requesting call is committed: an early call may still be dropped, and must not ask the user
+// or the model.
 func (h *callHost) awaitCommit(ctx context.Context) error {
-	if !h.a.cfg.Eager {
+	if !h.agent.cfg.Eager {
 		return nil
 	}
-	return h.r.inbox.askUntil(ctx, h.flightIn(ctx), func() error { return nil })
+	return h.run.inbox.askUntil(ctx, h.flightIn(ctx), func() error { return nil })
 }
 
-// Elicit passes a question to [Config.Elicit]. A sub-agent without one passes it to the outer run.
+// Elicit passes a question to [Config.Elicit]. A sub-agent without Config.Elicit passes it to the outer run.
 func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
@@ -80,19 +79,19 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	if h.awaitCommit(ctx) != nil {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
-	if h.a.cfg.Elicit == nil && h.outer != nil {
+	if h.agent.cfg.Elicit == nil && h.outer != nil {
 		return h.outer.Elicit(ctx, q)
 	}
 	if ctx.Err() != nil {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
-	ev := event.Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
+	ev := event.Elicitation{Call: callID(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
 	asked := ev // a copy: ev is changed and emitted again below
 	if err := h.emit(ctx, &asked); err != nil {
 		return host.Answer{}, err
 	}
-	answer, why := h.answer(ctx, q)
+	answer, why := h.askUser(ctx, q)
 	ev.Action = answer.Action
 	if why != nil {
 		ev.Error = why.Error()
@@ -100,17 +99,18 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	return answer, h.emit(ctx, &ev)
 }
 
-// answer asks the user. An error is only for the event: the tool gets a cancelled question.
-func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+// askUser returns the answer of Config.Elicit. The error says why the question was cancelled; it is for the event, not for
+// the tool.
+func (h *callHost) askUser(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.ActionCancel}
-	if h.a.cfg.Elicit == nil {
+	if h.agent.cfg.Elicit == nil {
 		return cancelled, errors.New("Config.Elicit is nil; set it to let tools ask questions")
 	}
-	if !acquire(ctx, h.r.questions.asking) {
+	if !acquire(ctx, h.run.questions.asking) {
 		return cancelled, context.Cause(ctx)
 	}
-	defer func() { <-h.r.questions.asking }()
-	answer, err := h.a.cfg.Elicit(ctx, q)
+	defer func() { <-h.run.questions.asking }()
+	answer, err := h.agent.cfg.Elicit(ctx, q)
 	switch {
 	case err != nil:
 		return cancelled, err
@@ -127,7 +127,7 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 	return cancelled, nil
 }
 
-// refused returns the error for a sampling request that is refused.
+// refused returns an error that says why a sampling request is refused.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
 }
@@ -137,20 +137,19 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err := h.awaitCommit(ctx); err != nil {
 		return host.Sample{}, err
 	}
-	if !acquire(ctx, h.r.questions.sampling) { // one at a time, so that together they stay within the budget
+	if !acquire(ctx, h.run.questions.sampling) { // one request at a time, since the budget is charged after the answer
 		return host.Sample{}, context.Cause(ctx)
 	}
-	defer func() { <-h.r.questions.sampling }()
+	defer func() { <-h.run.questions.sampling }()
 	if err := ctx.Err(); err != nil {
 		return host.Sample{}, err
 	}
-	input := window.Fixed(req.System, nil) + window.Messages(req.Messages)
-	call := sampleCall(req)
+	inputTokens := window.Fixed(req.System, nil) + window.Messages(req.Messages)
 	var d permission.Decision
 	var maxTokens int
 	var refusal error
 	if err := h.do(ctx, func() error {
-		d, maxTokens, refusal = h.r.admitSample(call, input, req.MaxTokens)
+		d, maxTokens, refusal = h.run.admitSample(req, inputTokens)
 		return nil
 	}); err != nil {
 		return host.Sample{}, err
@@ -158,64 +157,65 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if refusal == nil && d.Behavior == permission.Ask {
 		refusal = h.consent(ctx, req, d, maxTokens)
 	}
-	ev := &event.Sampling{Call: callOf(ctx), Server: req.Server}
+	ev := &event.Sampling{Call: callID(ctx), Server: req.Server}
 	if refusal != nil {
 		ev.Refused = refusal.Error()
 		return host.Sample{}, errors.Join(refusal, h.emit(ctx, ev))
 	}
-	msg, fin, err := model.Collect(middleware.Retry(h.a.model, h.a.cfg.Retry).Generate(ctx,
+	msg, finish, err := model.Collect(middleware.Retry(h.agent.model, h.agent.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the model: %w", err)
 	}
-	if msg.Usage.Input+msg.Usage.Output == 0 { // the server reports no usage
-		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
+	if msg.Usage.Input+msg.Usage.Output == 0 { // the model reports no usage
+		msg.Usage.Input, msg.Usage.Output = inputTokens, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
 	err = h.do(ctx, func() error {
-		h.r.spend(msg)
-		h.r.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
-		return h.r.store(ev)
+		h.run.spend(msg)
+		h.run.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
+		return h.run.store(ev)
 	})
 	if err != nil {
 		return host.Sample{}, err
 	}
-	return sampleOf(msg, fin.Reason, req.Stop), nil
+	return sampleOf(msg, finish.Reason, req.Stop), nil
 }
 
-// notInNames matches the characters that tool names must not contain.
-var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
+// notInToolName matches the characters that tool names must not contain.
+var notInToolName = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
 // sampleCall describes a sampling request for the permission engine, as a call of the server's tool "sampling".
-func sampleCall(req host.SampleRequest) *permission.Call {
+func sampleCall(req host.SampleRequest) (*permission.Call, error) {
 	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
-	if err != nil {
-		input = json.RawMessage(`{}`)
-	}
-	return &permission.Call{Tool: "mcp__" + notInNames().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
+	return &permission.Call{Tool: "mcp__" + notInToolName().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}, err
 }
 
-// admitSample judges a sampling request and counts it. maxTokens is the limit of the answer. The error says why the
+// admitSample counts a sampling request and judges it. maxTokens is the limit of the answer. The error says why the
 // request is refused.
-func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
+func (r *run) admitSample(req host.SampleRequest, inputTokens int) (d permission.Decision, maxTokens int, err error) {
+	call, err := sampleCall(req)
+	if err != nil {
+		return d, 0, refused("%v", err)
+	}
 	in := r.situation()
-	in.OuterLimit = r.outerLimit() // situation has none while calls are open
+	in.OuterLimit = r.outerLimit() // situation sets no OuterLimit while calls are open
 	if reached := r.st.loop.Reached(in); reached != "" {
 		return d, 0, refused("%s was reached", reached)
 	}
-	maxTokens, why := r.st.loop.Spent.Sample(r.limits(), input, wanted)
+	maxTokens, why := r.st.loop.Spent.AdmitSample(r.limits(), inputTokens, req.MaxTokens)
 	if why != "" {
 		return d, 0, refused("%s", why)
 	}
-	d = r.a.judge(r.withToolState(r.ctx), r.currentPolicy(), call)
+	d = r.agent.judge(r.withToolState(r.ctx), r.currentPolicy(), call)
 	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {
 		return d, 0, refused("%s", d.Reason)
 	}
 	return d, maxTokens, nil
 }
 
-// consent asks the user whether a server may use the model. The question is from
-// the agent itself; every line from the server is marked as a quotation.
+// consent asks the user whether a server may use the model. The question has no Server, since it is from the agent itself;
+// every line from the server is marked as a quotation.
 func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permission.Decision, maxTokens int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The server %q wants to use the model, for at most %d tokens (%s).", req.Server, maxTokens, d.Reason)
@@ -244,7 +244,7 @@ func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permis
 	return nil
 }
 
-// sampleOf returns the answer for the server, cut at its stop sequences.
+// sampleOf returns the model's answer to a sampling request, cut at the first of the stop sequences.
 func sampleOf(msg *message.Message, reason model.FinishReason, stops []string) host.Sample {
 	out := host.Sample{Model: msg.Model, Text: msg.Text(), StopReason: "endTurn"}
 	if reason == model.FinishLength {

@@ -11,7 +11,7 @@ import (
 )
 
 // An Input is given to a run: the result of [Say], an [event.Confirm], an [event.Result], an
-// [Interrupt] or a [Compact]. A run rejects any other.
+// [Interrupt] or a [Compact]. A run rejects inputs of other types.
 type Input interface {
 	// Answers returns the id of the call that the input answers, "" if it is not an answer.
 	Answers() (call string)
@@ -51,7 +51,7 @@ func WithID(id string, in Input) Input {
 	return in
 }
 
-// replaceID returns in with another id, and the id that it had.
+// replaceID returns in with another id, and the old id.
 func replaceID(in Input, id string) (out Input, old string) {
 	switch in := in.(type) {
 	case say:
@@ -71,7 +71,7 @@ func replaceID(in Input, id string) (out Input, old string) {
 	return in, ""
 }
 
-// consume records that the next save contains the effect of an input.
+// consume adds the id of an input, if it has one, to the ids whose effects the next save contains.
 func (r *run) consume(in Input) {
 	if _, id := replaceID(in, ""); id != "" {
 		r.consumed = append(r.consumed, id)
@@ -89,8 +89,8 @@ func (Interrupt) Answers() string { return "" }
 // Answers returns "".
 func (Compact) Answers() string { return "" }
 
-// answeredCall returns the call that in answers, and the status that the call must have; both are ""
-// if the input is not an answer.
+// answeredCall returns the id of the call that in answers, and the status that the call must have; both are "" if in is
+// not an answer.
 func answeredCall(in Input) (call string, want decide.Status) {
 	switch in := in.(type) {
 	case event.Confirm:
@@ -104,7 +104,8 @@ func answeredCall(in Input) (call string, want decide.Status) {
 // ErrInput matches, by [errors.Is], the error of a run that has rejected its inputs.
 var ErrInput = errors.New("the inputs were rejected")
 
-// An inputError removes the secrets from an error: it may quote an answer, and queues store it with the input.
+// An inputError is an error with the secrets removed from its text: the error may quote an answer, and queues store the
+// text with the input.
 type inputError struct {
 	error
 	text string // without secrets

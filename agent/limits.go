@@ -20,7 +20,7 @@ func (r *run) limits() decide.Limits {
 // situation returns the input, in addition to the State, for the decision about the next step.
 func (r *run) situation() decide.Situation {
 	in := decide.Situation{Messages: r.st.Messages, Limits: r.limits(), Now: r.cfg.Now(), Parallel: r.cfg.MaxParallel,
-		Ended: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
+		Cancelled: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
 	if r.final != nil {
 		in.Typed = decide.Wanted
 		if r.final.value != nil {
@@ -33,14 +33,14 @@ func (r *run) situation() decide.Situation {
 	return in
 }
 
-// askOuter calls ask with the outer run and returns its result. It returns none if there is no outer run, and ended
-// if that has ended, since this run will end too.
+// askOuter calls ask with the outer run and returns the result of ask. It returns none if there is no outer run, and ended
+// if the outer run has ended, since this run will end too.
 func askOuter[T any](r *run, none, ended T, ask func(outer *run) T) T {
-	if r.a.parent == nil {
+	if r.agent.parent == nil {
 		return none
 	}
 	answer := none // also if the agent is used as a tool outside a run
-	if r.a.parent.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
+	if r.agent.parent.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
 		return ended
 	}
 	return answer
@@ -51,17 +51,18 @@ func (r *run) outerLimit() string { return askOuter(r, "", "", (*run).sharedLimi
 
 // sharedLimit returns the limit that this run or an outer run has reached, "" for none.
 func (r *run) sharedLimit() string {
-	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.outerLimit())
+	return cmp.Or(r.st.loop.Spent.ReachedShared(r.limits(), r.cfg.Now()), r.outerLimit())
 }
 
-// countCall counts a call of the model and reports whether the limits of this run and of the outer runs allow it. It
-// does both at once, so that agents that run concurrently do not both use the last one.
+// countCall counts a tool call and reports whether the limits of this run and of the outer runs allow it. It counts and
+// checks at once, so that agents that run concurrently do not both make the last allowed call.
 func (r *run) countCall() bool {
 	allowed := r.st.loop.Spent.CountCall(r.limits())
 	return askOuter(r, true, false, (*run).countCall) && allowed
 }
 
-// callsLeft returns how many more calls are certain to be allowed: none if other agents share the limit.
+// callsLeft returns how many more tool calls are certain to be allowed: none if an outer run has a limit, since other
+// agents may use it up.
 func (r *run) callsLeft() int {
 	if askOuter(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
 		return 0
@@ -92,32 +93,32 @@ func (r *run) addCharge(charge decide.Charge) {
 }
 
 // timeLeft returns how much of Limits.Time is left, and whether there is such a limit.
-func (r *run) timeLeft() (time.Duration, bool) {
+func (r *run) timeLeft() (left time.Duration, limited bool) {
 	return r.st.loop.Spent.Left(r.limits(), r.cfg.Now())
 }
 
-// timeIsUp reports whether Limits.Time has passed: only the final answer may start then. The timer
-// may fire before the wall clock, which is compared with a loaded State, says so.
+// timeIsUp reports whether Limits.Time has passed: then no call may start except final_answer. timeLeft compares wall
+// clock times, as the State may be from another process, so the timer may fire while some time is left by that clock.
 func (r *run) timeIsUp() bool {
 	left, limited := r.timeLeft()
-	return limited && (left <= 0 || r.inbox.timer.stage == finished)
+	return limited && (left <= 0 || r.inbox.limitTimer.stage == finished)
 }
 
-// stopTimer stops the timer, even if it is about to report.
-func (r *run) stopTimer() {
-	r.inbox.timer.stage = finished
-	r.inbox.timer.cancel()
+// stopLimitTimer stops the timer of Limits.Time. A report that the timer sends at this moment has no effect.
+func (r *run) stopLimitTimer() {
+	r.inbox.limitTimer.stage = finished
+	r.inbox.limitTimer.cancel()
 }
 
-// cancelCallsAfter sets the timer, which cancels all calls when it expires. It replaces an earlier timer.
+// cancelCallsAfter sets the timer that cancels all calls when left has passed. It replaces an earlier timer.
 func (r *run) cancelCallsAfter(left time.Duration) {
-	r.stopTimer()
-	f := &flight{stage: committed}
-	r.inbox.timer = f
+	r.stopLimitTimer()
+	sender := &flight{stage: committed}
+	r.inbox.limitTimer = sender
 	timer := time.AfterFunc(left, func() {
 		// An error means that the run has ended or the timer was set again.
-		_ = r.inbox.ask(f, func() error {
-			f.stage = finished
+		_ = r.inbox.ask(sender, func() error {
+			sender.stage = finished
 			cause := fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp())
 			for _, f := range r.flights {
 				f.cancelWith(cause)
@@ -125,5 +126,5 @@ func (r *run) cancelCallsAfter(left time.Duration) {
 			return nil
 		})
 	})
-	f.cancel = func() { timer.Stop() }
+	sender.cancel = func() { timer.Stop() }
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Middleware wraps what an agent does at any of these levels. Each is a function that gets the next one and
-// returns another; nil leaves the level unchanged. The first in [Config.Middleware] is the outermost.
+// A Middleware wraps what an agent does at several levels. Each field is a function that gets what it wraps, next, and
+// returns the wrapped form; nil leaves the level unchanged. The first Middleware in [Config.Middleware] is the outermost.
 //
 // The context that Run passes on reaches the steps, and the context of Step the model and tool calls.
 //
@@ -28,7 +28,7 @@ type Middleware struct {
 	Instructions func(next InstructionsFunc) InstructionsFunc
 }
 
-// The levels.
+// The levels that have a type of their own here.
 type (
 	// RunFunc is [Agent.Run].
 	RunFunc func(context.Context, *State, ...Input) iter.Seq2[event.Event, error]
@@ -37,7 +37,7 @@ type (
 	// interrupted step. It also returns nil if the run then waits.
 	StepFunc func(context.Context) error
 
-	// JudgeFunc decides about a tool call. It may be stricter than the next; one that is more permissive overrides
+	// JudgeFunc decides about a tool call. A wrapper may be stricter than the policy; a more permissive wrapper overrides
 	// the policy. With sub-agents ([AsTool]) it is called concurrently.
 	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
 
@@ -49,7 +49,7 @@ type (
 	InstructionsFunc func(context.Context) string
 )
 
-// wrap composes the functions of one level around the innermost.
+// wrap wraps inner in the functions of one level, which level returns.
 func wrap[F any](mws []Middleware, inner F, level func(Middleware) func(F) F) F {
 	for _, m := range slices.Backward(mws) {
 		if w := level(m); w != nil {

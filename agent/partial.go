@@ -9,44 +9,43 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// A partialJSON is the incomplete JSON of an answer. It is completed and decoded
-// repeatedly, but less often once it is long: the total cost is about [partialFactor] times
-// the length of the answer, twice that if it does not decode, and a constant for each piece.
+// A partialJSON is the incomplete JSON of a typed answer. It is completed and decoded after every piece, but less often
+// once it is long: otherwise the cost would grow with the square of the length.
 type partialJSON struct {
-	call    string // id of the call whose arguments are the answer
-	text    strings.Builder
-	decoded int    // length of text at the last decode
-	last    string // the JSON that was last decoded
+	call       string // id of the call whose arguments are the answer
+	text       strings.Builder
+	decodedLen int    // length of text at the last attempt to decode it
+	lastJSON   string // the JSON that was last accepted
 }
 
 const (
-	partialAlways = 4096 // shorter texts are decoded with every piece
-	partialFactor = 16   // longer ones whenever they have grown by 1/partialFactor
+	decodeAlways = 4096 // up to this length the text is decoded with every piece
+	growthShare  = 16   // a longer text is decoded whenever it has grown by 1/growthShare
 )
 
-// add appends a piece of an answer; another call starts another answer. It reports whether
+// add appends a piece of an answer; a piece of another call starts another answer. It reports whether
 // decode, which gets the completed JSON, accepted a new value.
 func (p *partialJSON) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
 		return false
 	}
 	if p.call != ev.Call {
-		*p = partialJSON{call: ev.Call, last: "{}"} // an empty object is not a new value
+		*p = partialJSON{call: ev.Call, lastJSON: "{}"} // an empty object is not a new value
 	}
 	p.text.WriteString(ev.Args)
 	n := p.text.Len()
-	if n > partialAlways && n < p.decoded+p.decoded/partialFactor {
+	if n > decodeAlways && n < p.decodedLen+p.decodedLen/growthShare {
 		return false
 	}
-	p.decoded = n
-	// An incomplete string, such as half a time, may not decode: then try without it.
+	p.decodedLen = n
+	// An incomplete string, such as half a time, may not decode: then try without the string.
 	for _, withString := range []bool{true, false} {
 		text := completeJSON(p.text.String(), withString)
-		if text == p.last || text == "" {
+		if text == p.lastJSON || text == "" {
 			return false
 		}
 		if decode(json.RawMessage(text)) == nil {
-			p.last = text
+			p.lastJSON = text
 			return true
 		}
 	}
@@ -57,19 +56,19 @@ func (p *partialJSON) add(ev *event.ToolCallDelta, decode func(json.RawMessage) 
 // returns "" if there is no value yet. An incomplete string is closed too, or left out unless withString is set.
 // Numbers, true, false, null and names of members are left out until they are certainly complete: 1 may become 12.
 func completeJSON(text string, withString bool) string {
-	var open []byte    // brackets that close the open objects and arrays, the innermost last
-	end, tail := 0, "" // the result has text[:end], then tail, then the brackets
+	var closing []byte // brackets that close the open objects and arrays, the innermost last
+	end, tail := 0, "" // the result is text[:end], then tail, then closing
 	isName := false    // the next string is the name of a member
 scan:
 	for i := 0; i < len(text); {
 		n := 1
 		switch c := text[i]; c {
 		case '{', '[':
-			open, isName, end = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
+			closing, isName, end = append(closing, c+2), c == '{', i+1 // in ASCII, } is { + 2 and ] is [ + 2
 		case '}', ']':
-			open, end = open[:max(len(open)-1, 0)], i+1
+			closing, end = closing[:max(len(closing)-1, 0)], i+1
 		case ',':
-			isName = len(open) > 0 && open[len(open)-1] == '}'
+			isName = len(closing) > 0 && closing[len(closing)-1] == '}'
 		case ':':
 			isName = false
 		case ' ', '\t', '\r', '\n':
@@ -84,7 +83,7 @@ scan:
 			if !isName {
 				end = i + n
 			}
-		default:
+		default: // a number, true, false or null
 			if n = strings.IndexAny(text[i:], ",]} \t\r\n"); n < 0 {
 				break scan
 			}
@@ -95,8 +94,8 @@ scan:
 	if strings.TrimSpace(text[:end]) == "" {
 		return ""
 	}
-	slices.Reverse(open)
-	return text[:end] + tail + string(open)
+	slices.Reverse(closing)
+	return text[:end] + tail + string(closing)
 }
 
 // stringLength returns the length of the JSON string at the start of text, with its quotes. If the string has not
@@ -109,7 +108,7 @@ func stringLength(text string) (n int, ended bool) {
 			return n + 1, true
 		case strings.HasPrefix(rest, `\u`):
 			if size = 6; isHighSurrogate(rest) && (len(rest) < 8 || rest[6:8] == `\u`) {
-				size = 12
+				size = 12 // two surrogates
 			}
 		case rest[0] == '\\':
 			size = 2

@@ -1,15 +1,13 @@
 package agent
 
 import (
-	"slices"
-
 	"github.com/kitbag-go/kitbag/internal/policycheck"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkPolicy returns an error for rules that cannot work with the agent's tools. It contacts no source.
+// checkPolicy returns an error for rules that cannot work with the agent's tools. It lists no [tool.Source] for that.
 func (c *Config) checkPolicy(background tool.Tool) error {
-	if len(c.Policy.Rules) == 0 { // keeps New cheap
+	if len(c.Policy.Rules) == 0 { // then the tools, which are expensive to collect, are not needed
 		return c.Policy.Check()
 	}
 	own, listed := c.tools()
@@ -20,14 +18,14 @@ func (c *Config) checkPolicy(background tool.Tool) error {
 	return policycheck.Check(&c.Policy, own, listed, "Network")
 }
 
-// tools returns the tools whose calls the policy judges, including those of sub-agents: the
-// program's own, and those that sources listed last.
+// tools returns the tools whose calls the policy judges, including the tools of sub-agents: own are the program's, listed
+// are those that sources returned when they were last listed.
 func (c *Config) tools() (own, listed []tool.Tool) {
 	own, listed = c.Toolkit.Registered()
-	for _, t := range slices.Clone(own) {
+	for _, t := range own {
 		if s, ok := tool.As[*subagent](t); ok {
-			o, l := s.agent.cfg.tools()
-			own, listed = append(own, o...), append(listed, l...)
+			subOwn, subListed := s.agent.cfg.tools()
+			own, listed = append(own, subOwn...), append(listed, subListed...)
 		}
 	}
 	return own, listed

@@ -52,7 +52,7 @@ type shownTool struct {
 // reveal returns what a model.Revealer reads instead of the tools in req; nil if it reads those.
 func (r *run) reveal(req *model.Request) *model.Reveal {
 	n := len(r.st.Messages)
-	if !r.a.reveals || n == 0 || len(req.Messages) < n || !slices.Equal(req.Messages[:n], r.st.Messages) {
+	if !r.agent.reveals || n == 0 || len(req.Messages) < n || !slices.Equal(req.Messages[:n], r.st.Messages) {
 		return nil
 	}
 	v := r.st.revealed
@@ -170,7 +170,7 @@ func definitionHash(t *tool.Info) string {
 
 // closedToolTokens estimates the tokens of tools in a request that can no longer be called.
 func (r *run) closedToolTokens() int {
-	if v := r.st.revealed; r.a.reveals && v != nil && v.Generation == r.st.Generation {
+	if v := r.st.revealed; r.agent.reveals && v != nil && v.Generation == r.st.Generation {
 		return v.closedToolTokens
 	}
 	return 0

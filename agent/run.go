@@ -81,8 +81,8 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs [
 }
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
-	return &run{entry: a, a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
-		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: finished, cancel: func() {}}},
+	return &run{entry: a, agent: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
+		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), limitTimer: &flight{stage: finished, cancel: func() {}}},
 		questions: questionState{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
@@ -95,7 +95,7 @@ func (r *run) cleanUp() {
 		}
 	}
 	r.dropEarly()
-	r.stopTimer()
+	r.stopLimitTimer()
 	close(r.inbox.closed)
 }
 
@@ -142,7 +142,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
 	// Calls that were cut off come before the inputs: recovering may end the call that an answer is for.
 	for _, bg := range r.st.loop.InBackground() { // of an earlier run that was interrupted
-		r.keepBackgroundResult(bg, decide.ResultLost())
+		r.keepBackgroundResult(bg, decide.LostResult())
 	}
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -238,8 +238,8 @@ func (r *run) loop() (event.EndReason, error) {
 	var step StepFunc
 	var stepAgent *Agent // the agent whose middleware is around step
 	for reason == "" {
-		if stepAgent != r.a { // the first time, and after a hand-off
-			stepAgent = r.a
+		if stepAgent != r.agent { // the first time, and after a hand-off
+			stepAgent = r.agent
 			r.ctx = withReadLimit(r.withToolState(r.ctx), r.cfg.Window.MaxResult)
 			step = wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
 		}
@@ -276,7 +276,7 @@ func (r *run) step() (event.EndReason, error) {
 			}
 			asked = true
 		}
-		switch next.Step {
+		switch next.Action {
 		case decide.AskModel:
 			err = r.ask(next.Hint)
 		case decide.LastAnswer:
@@ -329,7 +329,7 @@ func (r *run) announcePending() error {
 		}
 	}
 	if err := r.save(); err != nil {
-		r.consumer.forget(seq)
+		r.consumer.discardAfter(seq)
 		return err
 	}
 	if len(r.st.loop.InBackground()) == 0 {

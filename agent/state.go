@@ -45,7 +45,7 @@ type State struct {
 	ratio float64      // of reported to estimated tokens; 0 for unknown
 	seal  string       // see [Config.Key]
 
-	handed []string // hand-off tools, from the agent that was started to the one that is active
+	handoffPath []string // names of the hand-off tools that lead from the agent that is run to the current one
 
 	revealed *revealedTools // nil for a model that does not accept tools in the conversation
 
@@ -150,7 +150,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handed,
+		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handoffPath,
 		st.revealed.toJSON()}
 	st.redactState(&out)
 	return out, nil
@@ -223,7 +223,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
-	st.loop, st.loaded, st.handed, st.revealed, st.sent = loop, true, in.Handed, in.Revealed.revealed(), nil
+	st.loop, st.loaded, st.handoffPath, st.revealed, st.sent = loop, true, in.Handed, in.Revealed.revealed(), nil
 	return nil
 }
 

@@ -91,14 +91,14 @@ func TestStateRefuses(t *testing.T) {
 		{`{"messages":[]}`, "version"},
 		{`{"version":99,"messages":[{"blocks":[{"type":"x"}]}]}`, "newer"},
 		{`{"version":0}`, "version"},
-		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}]}`, "no results"},
+		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}]}`, "without results"},
 		{`{"version":1,"messages":[null]}`, "nil"},
 		{`{"version":1,"messages":[],"open":[{"id":"a","status":"new"}]}`, "open"},
 		{`{"version":1,"messages":[{"role":"user","blocks":[]}],"open":[null]}`, "null"},
 		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}],"open":[{"id":"b","name":"n","status":"new"}]}`, "for call b"},
-		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"odd"`), "does not exist"},
-		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"done"`), "but it has a result: false"},
-		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"allowed","result":{"type":"tool_result","id":"a","name":"n","outcome":"success"}`), "but it has a result: true"},
+		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"odd"`), "unknown status"},
+		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"done"`), `the status is "done"; a call has a result`},
+		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"allowed","result":{"type":"tool_result","id":"a","name":"n","outcome":"success"}`), `the status is "allowed"; a call has a result`},
 	} {
 		var st State
 		err := json.Unmarshal([]byte(row.in), &st)

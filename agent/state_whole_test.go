@@ -102,7 +102,7 @@ func TestSealMatchesSave(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), st); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&run{a: a, cfg: &a.cfg, st: st, ctx: t.Context()}).checkSeal(); err != nil {
+		if err := (&run{agent: a, cfg: &a.cfg, st: st, ctx: t.Context()}).checkSeal(); err != nil {
 			t.Errorf("save %d: %v", i/2, err)
 		}
 		if i%2 == 1 {

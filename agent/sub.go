@@ -172,7 +172,7 @@ func (a *Agent) runSub(ctx context.Context, st *State, f *finalAnswer, inputs []
 		for ev, err := range a.start(context.WithValue(ctx, subLinkKey{}, nil), st, f, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
-					if a.parent.isNew(ev) {
+					if a.parent.claim(ev) {
 						outer.emit(&event.Sub{Call: c.ID, Event: ev})
 					}
 					return nil
@@ -220,10 +220,10 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 		saving := st.Saving()
 		return n.do(func(outer *run, c *openCall) error {
 			// Saved together with the sub-agent's State: after a crash nothing is charged twice or forgotten.
-			outer.addCharge(total.Since(c.Charged))
+			outer.addCharge(total.Minus(c.Charged))
 			c.Charged, c.Sub = total, data
 			for _, ev := range saving.Events {
-				if n.isNew(ev) {
+				if n.claim(ev) {
 					outer.emitAfterSave(&event.Sub{Call: c.ID, Event: ev})
 				}
 			}
@@ -244,9 +244,37 @@ func describePending(st *State) string {
 	return strings.Join(calls, "; ")
 }
 
+// A subLink connects a sub-agent with its outer run, through the context.
+type subLink struct {
+	state      json.RawMessage // of the sub-agent's conversation; nil for a new one
+	unverified bool            // state comes from a State whose seal was not checked
+	inputs     []Input         // answers for the sub-agent
+	judge      JudgeFunc       // of the outer run, with its policy; nil if the tool was called outside of an agent
+	outer      *Config         // of the outer run; nil if the tool was called outside of an agent
+
+	// do calls fn on the outer run's goroutine, with the call that the sub-agent works on. It returns the result of
+	// fn, or an error if the outer run has ended.
+	do func(fn func(outer *run, c *openCall) error) error
+
+	waits bool // the run of the sub-agent has ended, waiting for an answer
+
+	seq int64 // of the sub-agent's last event that the outer run has emitted or held
+}
+
+// claim reports whether the outer run has neither emitted nor held ev, and records that it does so now.
+func (link *subLink) claim(ev event.Event) bool {
+	if ev.Head().Seq <= link.seq {
+		return false
+	}
+	link.seq = ev.Head().Seq
+	return true
+}
+
+type subLinkKey struct{}
+
 // subLinkFor returns what a sub-agent that works on a call needs.
 func (r *run) subLinkFor(tc *toolCall) *subLink {
-	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
+	p, judge, c := r.currentPolicy(), r.agent.judge, tc.call
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
 	return &subLink{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
@@ -293,7 +321,7 @@ func (r *run) subRun(c *openCall) (*run, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s, the agent that call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
 	}
-	sub := &run{entry: s.agent, a: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
+	sub := &run{entry: s.agent, agent: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
 	if err := json.Unmarshal(c.Sub, sub.st); err != nil {
 		return nil, fmt.Errorf("the state of the agent that works on call %q: %w", c.ID, err)
 	}

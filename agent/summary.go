@@ -129,7 +129,7 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Com
 
 // askText asks the model something about msgs. It emits no deltas.
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *event.Compaction) (string, error) {
-	req := r.request(v, append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question)))
+	req := r.request(v, append(slices.Clip(msgs), r.newHint(window.SummarySource, question)))
 	// The tools stay in the request: without them it would have another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	req.MaxTokens = 0 // that limit is for answers, and a summary that is cut off is useless
@@ -174,7 +174,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 			text += "\n\n" + reminder
 		}
 	}
-	hint := r.hintMessage(source, text)
+	hint := r.newHint(source, text)
 	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], room/2)...)
 	return window.Replace(r.st.Messages, from, hint)
 }

@@ -13,9 +13,51 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
+
+// A toolCall is the flight of a call of a tool.
+type toolCall struct {
+	flight
+	run    *run // the call's goroutine uses only the inbox
+	call   *openCall
+	id     string    // in a sub-agent, the ids of the outer calls come before the call's own: call_1/call_2
+	parent *toolCall // the outer call that the sub-agent works for; nil if there is none
+
+	tool    tool.Tool
+	req     tool.Call
+	timeout time.Duration
+	link    *subLink // to the sub-agent; nil for other tools
+
+	// Only for an early call; see earlyCalls:
+	raw      string               // the arguments, as the model sent them
+	begun    time.Time            // when the call started
+	decision *permission.Decision // nil after decideCall has used it
+
+	backgroundAfter time.Duration // after this time the call continues in the background; negative for never
+
+	// Only if the call may run in the background:
+	timer    *time.Timer    // fires after backgroundAfter; nil if that is 0
+	unbind   func() bool    // detaches the call from the step's context
+	done     chan struct{}  // closed when the call is finished
+	tail     string         // the end of the output
+	redactor *redact.Stream // of tail
+
+	// The result, written before the last report:
+	res *message.ToolResult
+	err error // wraps tool.ErrAbort
+}
+
+type callKey struct{}
+
+// callIn returns the call that ctx was created for, nil if it was not created for a single call.
+func callIn(ctx context.Context) *toolCall {
+	tc, _ := ctx.Value(callKey{}).(*toolCall)
+	return tc
+}
 
 // newToolCall returns the flight for c, a call of the message with the id answerID. In a sub-agent, the id of the
 // toolCall is that of the outer toolCall, a slash and the id of c.
@@ -54,7 +96,7 @@ func (r *run) startToolCall(tc *toolCall) {
 	if tc.link != nil {
 		ctx = context.WithValue(ctx, subLinkKey{}, tc.link)
 	}
-	middleware := r.a.toolMiddleware // read here: a hand-off changes r.a
+	middleware := r.agent.toolMiddleware // read here: a hand-off changes r.agent
 	r.launch(&tc.flight, func() {
 		defer release()
 		tc.execute(ctx, middleware)
@@ -269,7 +311,7 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	r.emitAfterSave(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // it has not started
-		r.consumer.forget(seq)
+		r.consumer.discardAfter(seq)
 		return nil, err
 	}
 	return t, nil

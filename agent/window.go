@@ -209,7 +209,7 @@ func (r *run) newestImage() *message.Data {
 // withoutDamaged returns blocks with damaged images replaced by a note: otherwise a server would refuse the
 // conversation, now and after every resume.
 func withoutDamaged(blocks message.Blocks) message.Blocks {
-	blocks, _ = window.Each(blocks, func(b message.Block) message.Block {
+	blocks, _ = window.MapBlocks(blocks, func(b message.Block) message.Block {
 		d, ok := b.(*message.Data)
 		if !ok || d.URL != "" {
 			return b

@@ -7,7 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// The hints for the model when its last answer cannot be used.
+// Hints for the model, about an answer that cannot be used and about a loop.
 const (
 	HintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
 	HintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
@@ -16,37 +16,37 @@ const (
 
 // loopHint returns the hint to add before the model is called again, "" for none.
 func loopHint(msgs []*message.Message) string {
-	if n := Repeats(msgs); n >= loopWarn && n%loopWarn == 0 {
-		return fmt.Sprintf(hintLoop, n)
+	if Repeats(msgs) == loopWarn {
+		return fmt.Sprintf(hintLoop, loopWarn)
 	}
 	return ""
 }
 
-// maxAgain is how often the model is called again because its answer was empty or broke off.
+// maxAgain is how often the model is called again because an answer was empty or broke off.
 const maxAgain = 2
 
-// Attempts counts the model calls for one answer that can be used.
+// Attempts counts the answers to one request until one can be used.
 type Attempts struct{ answers int }
 
 // An Answer describes the result of a model call.
 type Answer struct {
-	Failed    bool // it ended with an error
+	Failed    bool // the call ended with an error
 	Retryable bool // the error may not occur again
 	Refused   bool // the error says that the conversation cannot be sent as it is
 
-	HasBlocks bool
+	HasBlocks bool // also if the call failed: what came before the error
 	HasText   bool
-	Empty     bool // it has neither text nor a call
+	Empty     bool // the answer has neither text nor a call
 }
 
 // A Reaction is the reaction to an answer. The zero Reaction accepts an answer that did not fail, and ends the run
-// with the error of one that did.
+// with the error of a failed one.
 type Reaction struct {
 	Fix      bool   // change the conversation so that it can be sent
-	KeepText bool   // keep the part that was shown
-	Discard  bool   // discard its deltas
+	KeepText bool   // add the text before the error to the conversation
+	Discard  bool   // tell the consumer that the deltas before the error are not part of the conversation
 	Again    bool   // call the model again
-	Hint     string // the hint to add before, "" for none
+	Hint     string // the hint to add to the conversation before that, "" for none
 }
 
 // React decides the reaction to an answer. A failure without any content ends the run: the model has already retried
@@ -71,20 +71,20 @@ func (n *Attempts) React(a Answer) Reaction {
 // Answers returns the number of answers so far.
 func (n *Attempts) Answers() int { return n.answers }
 
-// FullAnswer returns the model's last message. If that continues an answer that broke off, it returns one
-// message of all the parts, with the id of the last.
+// FullAnswer returns the last message, which must be the model's. If that message continues an answer that broke off,
+// FullAnswer returns a message of all the parts, with the id of the last part.
 func FullAnswer(msgs []*message.Message) *message.Message {
 	last := len(msgs) - 1
 	m := msgs[last]
 	for ; last >= 2 && isCutOffHint(msgs[last-1]) && msgs[last-2].Role == message.RoleAssistant; last -= 2 {
 		cp := *m
-		cp.Blocks = joined(msgs[last-2].Blocks, m.Blocks)
+		cp.Blocks = join(msgs[last-2].Blocks, m.Blocks)
 		m = &cp
 	}
 	return m
 }
 
-// AnswerOf returns [FullAnswer] of the model's last message since the user's; nil if there is none.
+// AnswerOf returns [FullAnswer] of the model's last message after the user's last message; nil if there is none.
 func AnswerOf(msgs []*message.Message) *message.Message {
 	for i, m := range slices.Backward(msgs) {
 		switch {
@@ -109,16 +109,17 @@ func isCutOffHint(m *message.Message) bool {
 // HintSource is the source of the hints that the loop gives the model.
 const HintSource = "agent"
 
-// joined joins two parts of one answer. The texts that meet become one text.
-func joined(a, b message.Blocks) message.Blocks {
-	i := slices.IndexFunc(b, func(b message.Block) bool { _, thinks := b.(*message.Thinking); return !thinks })
-	if len(a) > 0 && i >= 0 {
-		head, endsInText := a[len(a)-1].(*message.Text)
-		tail, beginsWithText := b[i].(*message.Text)
-		if endsInText && beginsWithText {
-			seam := &message.Text{ID: head.ID, Text: head.Text + tail.Text}
-			return slices.Concat(a[:len(a)-1], message.Blocks{seam}, b[i+1:])
+// join joins two parts of one answer. If the first part ends and the second begins with text, these become one text, and
+// the thinking between them is left out.
+func join(first, second message.Blocks) message.Blocks {
+	i := slices.IndexFunc(second, func(b message.Block) bool { _, isThinking := b.(*message.Thinking); return !isThinking })
+	if len(first) > 0 && i >= 0 {
+		head, endsWithText := first[len(first)-1].(*message.Text)
+		tail, beginsWithText := second[i].(*message.Text)
+		if endsWithText && beginsWithText {
+			joined := &message.Text{ID: head.ID, Text: head.Text + tail.Text}
+			return slices.Concat(first[:len(first)-1], message.Blocks{joined}, second[i+1:])
 		}
 	}
-	return slices.Concat(a, b)
+	return slices.Concat(first, second)
 }

@@ -107,7 +107,7 @@ func rows[T any](t *testing.T, file string) (out []T) {
 	return out
 }
 
-var steps = map[string]Step{"ask": AskModel, "last answer": LastAnswer, "remind": Remind, "judge": Judge, "start": Start, "receive": Receive,
+var steps = map[string]Action{"ask": AskModel, "last answer": LastAnswer, "remind": Remind, "judge": Judge, "start": Start, "receive": Receive,
 	"close": Close, "wait": Wait, "settle": WaitBackground, "stop": Stop, "finish": Finish, "interrupt": Interrupt, "fail": Fail}
 
 // TestNext has a table of next steps. Calls are written status by status; one in capitals runs alone.
@@ -128,13 +128,13 @@ func TestNext(t *testing.T) {
 			s.Background = append(s.Background, &BackgroundCall{ID: id})
 		}
 		got := Next(s, Situation{Messages: []*message.Message{{Role: message.RoleUser}, {Role: message.Role(row.Last)}}, Limits: Limits{Steps: 5},
-			Parallel: max(row.Parallel, 8*(1-min(row.Parallel, 1))), Ended: row.Ended, Failed: row.Failed, Typed: row.Typed})
+			Parallel: max(row.Parallel, 8*(1-min(row.Parallel, 1))), Cancelled: row.Ended, Failed: row.Failed, Typed: row.Typed})
 		want, ok := steps[row.Next]
-		if !ok || got.Step != want || got.Limit != row.Limit {
-			t.Errorf("%s: step %d, limit %q; want %s (%d), %q", row.Why, got.Step, got.Limit, row.Next, want, row.Limit)
+		if !ok || got.Action != want || got.Limit != row.Limit {
+			t.Errorf("%s: action %d, limit %q; want %s (%d), %q", row.Why, got.Action, got.Limit, row.Next, want, row.Limit)
 		}
 		var start []string
-		if got.Step == Start {
+		if got.Action == Start {
 			for _, c := range got.Calls {
 				start = append(start, c.ID)
 			}
@@ -216,7 +216,7 @@ func TestJudged(t *testing.T) {
 		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, permission.Ask},
 	} {
 		s := &State{Open: []*Call{&row.call, {Status: Done}}}
-		if got := s.Judged(&row.call, row.d); got != row.want {
+		if got := s.ApplyDecision(&row.call, row.d); got != row.want {
 			t.Errorf("%s: %v, want %v", row.why, got, row.want)
 		}
 		if c := row.call; row.want == permission.Allow && (c.Status != Allowed || c.Judged != 1) || row.want == permission.Ask && c.Approved {
@@ -241,7 +241,7 @@ func TestLimits(t *testing.T) {
 		{"almost the time", Spent{Since: start.Add(1)}, Limits{Time: time.Minute}, ""},
 		{"cost", Spent{Cost: 1.5}, Limits{Cost: 1.5}, "the cost limit of 1.5"},
 	} {
-		if got := row.spent.Shared(row.limits, start.Add(time.Minute)); got != row.want {
+		if got := row.spent.ReachedShared(row.limits, start.Add(time.Minute)); got != row.want {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}

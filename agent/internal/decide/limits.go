@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Limits are the limits for one input; 0 is no limit, except for Steps.
+// Limits are the limits for one input; 0 is no limit, except for Steps, Samples and SampleTokens.
 type Limits struct {
 	Steps     int
 	ToolCalls int
@@ -17,30 +17,30 @@ type Limits struct {
 	Time      time.Duration
 	Cost      float64
 
-	Samples, SampleTokens int // of the sampling requests of servers
+	Samples, SampleTokens int // the number and the tokens of the sampling requests of MCP servers
 }
 
-// Spent is what was used for the current input so far.
+// Spent is what was used since the last input.
 type Spent struct {
 	Steps   int       `json:"steps,omitempty"`
 	Calls   int       `json:"calls,omitempty"`
 	Tokens  int       `json:"tokens,omitempty"`
 	Cost    float64   `json:"cost,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Stopped string    `json:"stopped,omitempty"` // the limit that ends the run
+	Since   time.Time `json:"since,omitzero"`    // when the last input came
+	Stopped string    `json:"stopped,omitempty"` // the limit that ends the run, "" for none
 
 	Samples      int `json:"samples,omitempty"`
 	SampleTokens int `json:"sample_tokens,omitempty"`
 }
 
-// A Charge is what model calls have used. In a Call it is what the outer run was charged so far for a sub-agent.
+// A Charge is what model calls have used.
 type Charge struct {
 	Usage message.Usage `json:"usage,omitzero"`
 	Cost  float64       `json:"cost,omitempty"`
 }
 
-// Since returns the difference between c and an earlier charge.
-func (c Charge) Since(old Charge) Charge {
+// Minus returns the difference between c and an earlier charge.
+func (c Charge) Minus(old Charge) Charge {
 	u, o := c.Usage, old.Usage
 	return Charge{message.Usage{Input: u.Input - o.Input, Output: u.Output - o.Output, Cached: u.Cached - o.Cached,
 		CacheWrite: u.CacheWrite - o.CacheWrite, Reasoning: u.Reasoning - o.Reasoning}, c.Cost - old.Cost}
@@ -58,26 +58,22 @@ func (s *Spent) CountCall(l Limits) bool {
 	return l.ToolCalls <= 0 || s.Calls <= l.ToolCalls
 }
 
-// Left returns how much time is left, and whether it is limited.
-func (s *Spent) Left(l Limits, now time.Time) (time.Duration, bool) {
+// Left returns how much time is left, and whether time is limited.
+func (s *Spent) Left(l Limits, now time.Time) (left time.Duration, limited bool) {
 	return l.Time - now.Sub(s.Since), l.Time > 0
 }
 
-// maxLastAnswerTime is the maximum time for the model's last answer when the time is up.
-const maxLastAnswerTime = 30 * time.Second
-
-// LastAnswerTime returns how long a last answer may take beyond Limits.Time: a quarter of that, but at least a
-// second and at most half a minute.
+// LastAnswerTime returns how long a last answer may take when Limits.Time has passed.
 func (l Limits) LastAnswerTime() time.Duration {
-	return min(max(l.Time/4, time.Second), maxLastAnswerTime)
+	return min(max(l.Time/4, time.Second), 30*time.Second)
 }
 
-// Shared returns the name of the limit that is reached, "" for none, among those that an agent shares with
-// its sub-agents.
-func (s *Spent) Shared(l Limits, now time.Time) string {
+// ReachedShared returns the name of the limit that is reached, "" for none, among the limits that also count the work of
+// sub-agents.
+func (s *Spent) ReachedShared(l Limits, now time.Time) string {
 	switch {
 	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
-		return "the limit of " + count(l.ToolCalls, "tool call")
+		return "the limit of " + quantity(l.ToolCalls, "tool call")
 	case l.Tokens > 0 && s.Tokens >= l.Tokens:
 		return fmt.Sprintf("the limit of %d tokens", l.Tokens)
 	case l.Time > 0 && now.Sub(s.Since) >= l.Time:
@@ -88,7 +84,7 @@ func (s *Spent) Shared(l Limits, now time.Time) string {
 	return ""
 }
 
-func count(n int, noun string) string {
+func quantity(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
@@ -98,17 +94,19 @@ func count(n int, noun string) string {
 // TimeUp returns the name of the time limit.
 func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) }
 
-// Sample decides whether a server may have the model answer a request of the given number of input tokens,
-// counts it, and returns the maximum length of the answer. refused says why it may not.
-func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused string) {
+// AdmitSample decides whether the limits allow a sampling request with the given number of input tokens, and counts the
+// request if they do. wanted is the length of the answer, in tokens, that the server asks for; 0 for any. maxTokens is the
+// length that is allowed. refused says why the request is not allowed.
+func (s *Spent) AdmitSample(l Limits, input, wanted int) (maxTokens int, refused string) {
 	if s.Samples >= l.Samples {
-		return 0, fmt.Sprintf("the limit of %s was reached", count(l.Samples, "sample"))
+		return 0, fmt.Sprintf("the limit of %s was reached", quantity(l.Samples, "sample"))
 	}
 	left := l.SampleTokens - s.SampleTokens
 	if l.Tokens > 0 {
 		left = min(left, l.Tokens-s.Tokens)
 	}
-	if left -= input; left <= 0 {
+	left -= input
+	if left <= 0 {
 		return 0, fmt.Sprintf("it needs about %d tokens, more than what remains of the budget", input)
 	}
 	s.Samples++
@@ -118,23 +116,22 @@ func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused stri
 	return left, ""
 }
 
-// The numbers of identical steps (the same calls with the same results) after which the model is warned and
-// the run is ended.
+// The numbers of identical steps: the same calls with the same results.
 const (
-	loopWarn = 3
-	loopStop = 6
+	loopWarn = 3 // then a hint warns the model
+	loopStop = 6 // then the run ends
 )
 
 // Reached returns the name of the limit because of which a run may not call the model again, "" for none. The
-// limits of steps and loops apply to each run by itself: a caller in its last step does not stop its sub-agent.
+// limits of steps and loops apply to each run by itself: an outer run in its last step does not stop a sub-agent.
 func (s *State) Reached(in Situation) string {
 	switch {
 	case s.Spent.Steps >= in.Limits.Steps:
-		return "the limit of " + count(in.Limits.Steps, "step")
+		return "the limit of " + quantity(in.Limits.Steps, "step")
 	case Repeats(in.Messages) >= loopStop:
 		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
 	}
-	if limit := s.Spent.Shared(in.Limits, in.Now); limit != "" {
+	if limit := s.Spent.ReachedShared(in.Limits, in.Now); limit != "" {
 		return limit
 	}
 	return in.OuterLimit
@@ -149,7 +146,7 @@ func Repeats(msgs []*message.Message) int {
 			break
 		}
 		n++
-		for end >= 3 && isHint(msgs[end-3]) { // there may be a warning between steps
+		for end >= 3 && isHint(msgs[end-3]) { // such as the warning between two steps
 			end--
 		}
 	}
@@ -170,17 +167,19 @@ func isStep(m []*message.Message) bool {
 	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
 }
 
-// sameStep compares the calls and the results of two steps. The model's text is ignored: it apologises in
-// different words each time.
+// sameStep compares the calls and the results of two steps. Text is ignored: a model apologises in different words each
+// time.
 func sameStep(a, b []*message.Message) bool {
-	return slices.EqualFunc(callsAndResults(a[0]), callsAndResults(b[0]), sameCallOrResult) && slices.EqualFunc(callsAndResults(a[1]), callsAndResults(b[1]), sameCallOrResult)
+	return slices.EqualFunc(callsAndResults(a), callsAndResults(b), sameCallOrResult)
 }
 
-func callsAndResults(m *message.Message) (out message.Blocks) {
-	for _, b := range m.Blocks {
-		switch b.(type) {
-		case *message.ToolCall, *message.ToolResult:
-			out = append(out, b)
+func callsAndResults(step []*message.Message) (out message.Blocks) {
+	for _, m := range step {
+		for _, b := range m.Blocks {
+			switch b.(type) {
+			case *message.ToolCall, *message.ToolResult:
+				out = append(out, b)
+			}
 		}
 	}
 	return out

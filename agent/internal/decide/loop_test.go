@@ -36,19 +36,19 @@ func TestCallsOfAnAnswer(t *testing.T) {
 		for range 100 {
 			next := Next(s, in)
 			running := s.count(Running)
-			switch next.Step {
+			switch next.Action {
 			case Judge:
 				for _, c := range next.Calls {
 					if c.Status != New {
 						continue
 					}
 					d := permission.Decision{Behavior: []permission.Behavior{permission.Allow, permission.Allow, permission.Ask, permission.Deny}[pick("decision", 4)]}
-					switch s.Judged(c, d) {
+					switch s.ApplyDecision(c, d) {
 					case permission.Ask:
 						s.Ask(c, "", time.Time{})
 					case permission.Deny:
 						refused[c.ID] = true
-						end(c, func() { c.end(message.OutcomeDenied, "r") })
+						end(c, func() { c.endWithText(message.OutcomeDenied, "r") })
 					}
 				}
 			case Start:
@@ -81,7 +81,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					if pick("leaves", 4) == 0 && s.MayMoveToBackground(in.Parallel) {
 						end(c, func() { s.MoveToBackground(c) })
 					} else {
-						end(c, func() { c.end(message.OutcomeSuccess, "r") })
+						end(c, func() { c.endWithText(message.OutcomeSuccess, "r") })
 					}
 					break
 				}
@@ -112,7 +112,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 				}
 				return
 			default:
-				rt.Fatalf("step %d", next.Step)
+				rt.Fatalf("action %d", next.Action)
 			}
 		}
 		rt.Fatal("the calls do not end")

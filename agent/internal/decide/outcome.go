@@ -11,21 +11,20 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// OutcomeUnknown is the result of a call that had begun when the program was stopped.
+// OutcomeUnknown is the result of a call that was running when the program was stopped.
 const OutcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
 	"It may or may not have had its effect: check before you call it again."
 
-// continues is the result of a call that continues in the background.
-const continues = "This call continues in the background, as %s. Continue with what does not depend on it. " +
+// continuesText is the result of a call that continues in the background.
+const continuesText = "This call continues in the background, as %s. Continue with what does not depend on it. " +
 	"You will get its result when it ends."
 
 // crashGap is how many event numbers are skipped after a crash.
 const crashGap = 1_000_000
 
-// Begin begins a run with the given id, or continues an earlier one, and reports whether it continues one. A run
-// that ended says so in its last save; one that did not may have used more event numbers than it saved.
+// Begin begins a run with the given id, or resumes the run that has not ended.
 func (s *State) Begin(id string) (resumed bool) {
-	if s.Running {
+	if s.Running { // after a crash: events may have got numbers after the last save
 		s.Seq += crashGap
 	}
 	s.Running = true
@@ -36,7 +35,7 @@ func (s *State) Begin(id string) (resumed bool) {
 	return false
 }
 
-// End ends a run. A run that waits keeps its id.
+// End ends a run. If the run waits for an answer, the next run continues it under the same id.
 func (s *State) End(waiting bool) {
 	s.Running = false
 	if !waiting {
@@ -47,24 +46,24 @@ func (s *State) End(waiting bool) {
 // A Recovery is what the decision about a call that an earlier run left open depends on.
 type Recovery struct {
 	Idempotent bool // the tool allows repeating the call
-	Stuck      bool // nothing can answer what a sub-agent waits for
+	Stuck      bool // the call's sub-agent waits for something that nothing can answer
 	Expired    bool // the question about the call has expired
 }
 
-// Recover decides about an open call of an earlier run, perhaps of another program, and reports whether its
-// outcome is unknown: then it has that result. It relies on no earlier decision about the call: the policy
+// Recover decides about an open call of an earlier run, perhaps of another program. A call that must not run again ends
+// with the result OutcomeUnknown, and unknown is true. No earlier decision about the call counts: the policy
 // and the tools may be different now, and the State may have been changed.
 func (c *Call) Recover(in Recovery) (unknown bool) {
-	c.Judged = -1
-	if c.Edited && c.Judgement == nil { // the arguments of the user were not judged before the program stopped
+	c.Judged = judgeAgain
+	if c.Edited && c.Judgement == nil { // the program stopped before the arguments of the user were judged
 		c.Approved = false
 	}
 	switch {
 	case c.Status == Running && c.Sub == nil && (c.Again || !in.Idempotent):
-		c.end(message.OutcomeInterrupted, OutcomeUnknown)
+		c.endWithText(message.OutcomeInterrupted, OutcomeUnknown)
 		return true
 	case c.Status == Running && c.Sub == nil:
-		c.Status, c.Again = Allowed, true // only once: a call that stops the program must not do so again and again
+		c.Status, c.Again = Allowed, true // repeated only once: the call itself may be what stops the program
 	case c.Status == Running, c.Status == Nested && in.Stuck:
 		c.Status = Allowed // a sub-agent recovers its own calls
 	case c.Status == Covered, c.Status == Asking && in.Expired:
@@ -81,22 +80,23 @@ type Opening struct {
 }
 
 // AddCall adds a call of a new answer. A call that cannot run gets its result at once, so that after a crash
-// it does not look like one that was cut off.
+// it does not look like an interrupted one.
 func (s *State) AddCall(c *Call, o Opening) {
 	switch {
-	case c.Status == Done:
-	case o.CutOff: // the rest is unknown: "/tmp/a" may be the beginning of "/tmp/a/b"
-		c.end(message.OutcomeError, "Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
+	case c.Status == Done: // rejected, with a result that says why
+	case o.CutOff: // "/tmp/a" may be the beginning of "/tmp/a/b"
+		c.endWithText(message.OutcomeError, "Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 	case o.LimitReached != "" && !o.Final:
-		c.end(message.OutcomeError, "Not run: "+o.LimitReached+" was reached.")
+		c.endWithText(message.OutcomeError, "Not run: "+o.LimitReached+" was reached.")
 	}
 	s.Open = append(s.Open, c)
 }
 
-// Judged applies the decision about c, and returns the effect: Allow, Ask or Deny.
-func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
+// ApplyDecision applies the policy's decision about c, and returns what follows: Allow, Ask or Deny. A decision to ask
+// becomes Allow if the user has already approved the call. After Deny the caller ends the call.
+func (s *State) ApplyDecision(c *Call, d permission.Decision) permission.Behavior {
 	switch {
-	case d.Behavior == permission.Allow, c.mayRun(d):
+	case d.Behavior == permission.Allow, c.stillApproved(d):
 		c.Status, c.Judged, c.Judgement = Allowed, s.EndedCalls(), &d.Judgement
 		if !c.Approved {
 			c.Why = d.Reason
@@ -113,17 +113,17 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	return permission.Deny
 }
 
-// mayRun reports whether the user's approval answers the question of the decision. It does not if the call is now
-// dangerous for a reason that the user was not shown, would do something else, would no longer run in a sandbox, or
-// would leave the sandbox although only an unsealed State says that the user agreed.
-func (c *Call) mayRun(d permission.Decision) bool {
+// stillApproved reports whether the user's earlier approval of c answers the question of the decision. It does not if the
+// call is now dangerous for a reason that the user was not shown, would do something else, would no longer run in a
+// sandbox, or would leave the sandbox although only an unsealed State says that the user agreed.
+func (c *Call) stillApproved(d permission.Decision) bool {
 	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
 		return false
 	}
 	if c.Confined && !d.Confined {
 		return false
 	}
-	if c.Unverified && d.Confined && d.Judgement.Profile == permission.ProfileOpen { // it would leave the sandbox
+	if c.Unverified && d.Confined && d.Judgement.Profile == permission.ProfileOpen { // the call would leave the sandbox
 		return false
 	}
 	if c.Judgement == nil { // the user has just edited the arguments, or the program that asked stored no judgement
@@ -132,8 +132,8 @@ func (c *Call) mayRun(d permission.Decision) bool {
 	return c.Judgement.Same(&d.Judgement)
 }
 
-// CoveringRules returns the rules that were suggested with each earlier question and that may cover c: ten
-// reads of one folder then need one question. Safety questions cover nothing, since no rule can answer them.
+// CoveringRules returns the suggested rules of each open question about the same tool. If the user accepts one that also
+// allows c, no question about c is needed: ten reads of a folder need one. No rule can answer a safety question.
 func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 	if c.Safety {
 		return nil
@@ -148,28 +148,28 @@ func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 
 // Ask makes c wait for the user, who is shown the preview.
 func (s *State) Ask(c *Call, preview string, now time.Time) {
-	c.Status, c.Preview, c.Asked, c.Question = Asking, preview, now, s.Seq+1
+	c.Status, c.Preview, c.Asked, c.Question = Asking, preview, now, s.Seq+1 // the next event is the question
 }
 
-// Allow records that the user allowed c, with edited arguments unless they are nil. The call is judged again
-// before it starts, especially against deny rules.
+// Allow records that the user, named by, allowed c, with edited arguments unless these are nil. The call is judged again
+// before it starts, since deny rules apply even then.
 func (s *State) Allow(c *Call, by string, edited json.RawMessage) {
 	s.uncover()
 	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by "+by, -1
 	c.Unverified = c.Unverified && c.Sub != nil // the user has not approved what a sub-agent's State claims
-	if edited != nil {                          // judged now, because the arguments may mean something else when the call starts
+	if edited != nil {                          // judge now what they mean: if that changes until the call starts, the user is asked
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }
 
-// Refuse records that the user refused c, and the text that the model reads.
+// Refuse records that the user refused c; text is for the model.
 func (s *State) Refuse(c *Call, text string) {
 	s.uncover()
-	c.end(message.OutcomeDenied, text)
+	c.endWithText(message.OutcomeDenied, text)
 }
 
-// uncover makes the calls that wait for the answer to a similar call be judged again: a rule of that answer may
-// allow them; otherwise the user is asked about each.
+// uncover has the covered calls judged again: a rule of the user's answer may allow them; otherwise the user is asked about
+// each.
 func (s *State) uncover() {
 	for _, c := range s.Open {
 		if c.Status == Covered {
@@ -178,16 +178,16 @@ func (s *State) uncover() {
 	}
 }
 
-// JudgeAgain makes every call be judged again before it starts, because the rules have changed.
+// JudgeAgain has every call judged again before it starts, because the rules have changed.
 func (s *State) JudgeAgain() {
 	for _, c := range s.Open {
-		c.Judged = -1
+		c.Judged = judgeAgain
 	}
 }
 
-// Resume makes a sub-agent's call run again, since there are answers for it.
+// Resume makes c, the call that a sub-agent works on, run again, since there are answers for the sub-agent.
 func (s *State) Resume(c *Call) {
-	if c.Status == Nested { // unless it was refused since
+	if c.Status == Nested { // not if another input has ended c
 		c.Status, c.Judged = Allowed, -1
 	}
 }
@@ -202,25 +202,25 @@ func (c *Call) End(res *message.ToolResult) {
 	c.Result, c.Status, c.Sub = res, Done, nil
 }
 
-func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
+func (c *Call) endWithText(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
-// MayMoveToBackground reports whether a call may continue in the background: fewer than limit run there.
+// MayMoveToBackground reports whether fewer than limit calls run in the background.
 func (s *State) MayMoveToBackground(limit int) bool { return len(s.InBackground()) < limit }
 
-// MoveToBackground makes a call continue in the background. Its result, which a history must have, says so; its
-// outcome success only means that nothing has failed yet.
+// MoveToBackground makes a call continue in the background. The call gets a result that says so, since a history must have
+// one. The outcome of that is success, as nothing has failed yet.
 func (s *State) MoveToBackground(c *Call) {
 	s.Background = append(s.Background, &BackgroundCall{ID: c.ID, Tool: c.Tool})
-	c.end(message.OutcomeSuccess, fmt.Sprintf(continues, c.ID))
+	c.endWithText(message.OutcomeSuccess, fmt.Sprintf(continuesText, c.ID))
 }
 
-// ResultLost is the result of a background call whose run was cut off. The call is not repeated even if its tool allows
-// that: nothing waits for it now, and the model can decide better what is still needed.
-func ResultLost() *message.ToolResult {
+// LostResult returns the result of a background call that was running when the program was stopped. The call is not
+// repeated, even if the tool is idempotent: the model can decide better what is still needed.
+func LostResult() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
 
-// RemoveEnded removes and returns the background calls that have ended, so that the caller adds their results to the conversation.
+// RemoveEnded removes and returns the background calls that have ended. The caller adds their results to the conversation.
 func (s *State) RemoveEnded() []*BackgroundCall {
 	ended := slices.DeleteFunc(slices.Clone(s.Background), func(bg *BackgroundCall) bool { return bg.Result == nil })
 	if len(ended) > 0 {
@@ -229,8 +229,8 @@ func (s *State) RemoveEnded() []*BackgroundCall {
 	return ended
 }
 
-// Close closes the open calls, which have all ended, and returns the message with their results and the
-// names of the tools that succeeded. Calls in the background are counted when they end.
+// Close removes the open calls, which have all ended, and returns the message with their results and the names of the tools
+// that succeeded. A call that continues in the background has not succeeded yet.
 func (s *State) Close() (m *message.Message, succeeded []string) {
 	for _, c := range s.Open {
 		inBackground := slices.ContainsFunc(s.Background, func(bg *BackgroundCall) bool { return bg.ID == c.ID })
@@ -247,14 +247,14 @@ func (s *State) Close() (m *message.Message, succeeded []string) {
 func (s *State) Interrupt(why string) (ended []*Call) {
 	for _, c := range s.Open {
 		if c.Status != Done {
-			c.end(message.OutcomeInterrupted, why)
+			c.endWithText(message.OutcomeInterrupted, why)
 			ended = append(ended, c)
 		}
 	}
 	return ended
 }
 
-// NewInput resets what was spent, for a new input.
+// NewInput resets what was spent, for an input that starts new work.
 func (s *State) NewInput(now time.Time) { s.Spent = Spent{Since: now} }
 
 // The reasons why an answer is refused.
@@ -263,8 +263,8 @@ var (
 	ErrNotWaiting = errors.New("the call does not wait for such an answer")
 )
 
-// Waiting returns the call that an answer is for. The error lists the calls that wait: hosts that show several
-// conversations mix up ids.
+// Waiting returns the call that an answer is for: the open call with the given id, which must have the status want. The error
+// lists the calls that wait for such an answer, since hosts that show several conversations mix up ids.
 func (s *State) Waiting(id string, want Status) (*Call, error) {
 	c := s.Find(id)
 	switch {
@@ -276,9 +276,9 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 			}
 		}
 		if len(ids) == 0 {
-			return nil, fmt.Errorf("%w: %q; no call waits for such an answer, it may have been given already", ErrNoCall, id)
+			return nil, fmt.Errorf("%w: %q; no call waits for such an answer; perhaps it was given before", ErrNoCall, id)
 		}
-		return nil, fmt.Errorf("%w: %q; these wait for such an answer: %q", ErrNoCall, id, ids)
+		return nil, fmt.Errorf("%w: %q; the calls %q wait for such an answer", ErrNoCall, id, ids)
 	case c.Status != want:
 		return nil, fmt.Errorf("%w: the status of call %q is %q, not %q", ErrNotWaiting, id, c.Status, want)
 	}
@@ -286,21 +286,20 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 }
 
 // Expired reports whether the question about c may no longer be answered, because what the user was shown may have
-// changed. An answer is accepted within the given time, or always if it is 0.
-func (c *Call) Expired(within time.Duration, now time.Time) bool {
-	return within > 0 && now.Sub(c.Asked) > within
+// changed since. If limit, the time for an answer, is 0, a question does not expire.
+func (c *Call) Expired(limit time.Duration, now time.Time) bool {
+	return limit > 0 && now.Sub(c.Asked) > limit
 }
 
-// CheckRules checks the rules that come with an answer about a call of a tool. A user who was asked about one
-// tool must not be tricked into allowing another, by a UI or by a client of one. Ask rules would undo
-// decisions of the policy's author.
+// CheckRules checks the rules that come with an answer about a call of tool. A UI must not be able to turn the user's
+// answer about one tool into a rule for another. An ask rule would override the allow rules of the policy's author.
 func CheckRules(rules []permission.Rule, call, tool string) error {
 	for _, rule := range rules {
 		switch {
 		case rule.Tool != tool:
-			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, call, tool)
+			return fmt.Errorf("rule %s with the answer to call %q: the rule must be about the tool of that call, %s", rule, call, tool)
 		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
-			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, call, rule.Behavior)
+			return fmt.Errorf("rule %s with the answer to call %q: the behavior of the rule is %q; it must be allow or deny", rule, call, rule.Behavior)
 		}
 	}
 	return nil

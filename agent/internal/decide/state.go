@@ -12,15 +12,18 @@ import (
 
 // A State is the progress of a conversation. It is saved with its messages.
 type State struct {
-	Seq        int64  // of the last event
-	Run        string // id of the current run, "" between runs
-	Running    bool   // a run is in progress, or was when its process was stopped
-	Spent      Spent  // since the last input
-	Open       []*Call
-	Background []*BackgroundCall // in the background, oldest first
+	Seq        int64             // of the last event
+	Run        string            // id of the current run, "" between runs
+	Running    bool              // a run is in progress, or was when its process was stopped
+	Spent      Spent             // since the last input
+	Open       []*Call           // in the order of the model's answer
+	Background []*BackgroundCall // oldest first
 }
 
-// A Call is a call of the last assistant message, until the results of all of them are added to the
+// judgeAgain is the value of Call.Judged for a call that must be judged again before it starts.
+const judgeAgain = -1
+
+// A Call is a call of the last assistant message, until the results of all calls of the message are added to the
 // conversation together. Its JSON is part of saved sessions: members may be added, but never changed.
 type Call struct {
 	ID    string          `json:"id"`
@@ -33,16 +36,17 @@ type Call struct {
 	Parallel      bool   `json:"parallel,omitempty"`
 	ChangesGroups bool   `json:"late,omitempty"` // changes which tools are visible: runs last
 
-	Handoff Handoff `json:"handoff,omitempty"` // which agent continues when it has succeeded
+	Handoff Handoff `json:"handoff,omitempty"` // which agent continues when the call has succeeded
 
 	Approved   bool   `json:"approved,omitempty"` // by the user
 	Unverified bool   `json:"-"`                  // read from a State whose seal was not checked: anyone may have written it
 	Edited     bool   `json:"edited,omitempty"`   // the user changed Input
-	Judged     int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 means that it must be judged again
-	Why        string `json:"why,omitempty"`      // why it may run, or needs approval
+	Judged     int    `json:"judged,omitempty"`   // how many calls had ended when the call was allowed; or judgeAgain
+	Why        string `json:"why,omitempty"`      // why the call may run, or needs approval
 
+	// The last question to the user, from the permission.Decision:
 	Safety  bool              `json:"safety,omitempty"`
-	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that the user was asked
+	Danger  string            `json:"danger,omitempty"` // the reason if Safety is set
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 
 	// Judgement is what the last decision was based on. File contents in it are only for comparison.
@@ -50,15 +54,15 @@ type Call struct {
 
 	Confined bool `json:"confined,omitempty"` // the tool runs the call in the sandbox profile of the Judgement
 
-	Preview   string    `json:"preview,omitempty"`
-	Asked     time.Time `json:"asked,omitzero"`
-	Question  int64     `json:"question,omitempty"` // the number of the last question about it
-	Announced Announced `json:"told,omitzero"`      // the last event about what it waits for
+	Preview   string    `json:"preview,omitempty"`  // shown with the question
+	Asked     time.Time `json:"asked,omitzero"`     // when the question was asked
+	Question  int64     `json:"question,omitempty"` // the number of the question's event
+	Announced Announced `json:"told,omitzero"`      // the last event about what the call waits for
 
 	Result *message.ToolResult `json:"result,omitempty"`
 
-	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
-	Charged Charge          `json:"charged,omitzero"`
+	Sub     json.RawMessage `json:"sub,omitempty"`    // the State of the sub-agent that works on the call
+	Charged Charge          `json:"charged,omitzero"` // what the sub-agent has used so far
 }
 
 // SetUnverified records whether the open calls were read from a State whose seal was not checked.
@@ -99,7 +103,7 @@ const (
 	New      Status = "new"      // not judged yet
 	Allowed  Status = "allowed"  // may run
 	Asking   Status = "asking"   // waits for the user
-	Covered  Status = "covered"  // judged again when a similar call has been answered
+	Covered  Status = "covered"  // judged again when the user has answered about a similar call
 	External Status = "external" // waits for the host
 	Nested   Status = "nested"   // its sub-agent waits
 	Running  Status = "running"  // started, no result yet
@@ -115,19 +119,19 @@ func (s *State) Check() error {
 		switch c.Status {
 		case New, Allowed, Asking, Covered, External, Nested, Running, Done:
 		default:
-			return fmt.Errorf("the status of open call %q is %q, which does not exist", c.ID, c.Status)
+			return fmt.Errorf("open call %q has the unknown status %q", c.ID, c.Status)
 		}
 		if (c.Result != nil) != (c.Status == Done) {
-			return fmt.Errorf("open call %q: status %q, but it has a result: %t", c.ID, c.Status, c.Result != nil)
+			return fmt.Errorf("open call %q: the status is %q; a call has a result if it is done, and only then", c.ID, c.Status)
 		}
 	}
 	if slices.Contains(s.Background, nil) {
-		return fmt.Errorf("a call in the background is null")
+		return fmt.Errorf("a background call is null")
 	}
 	return nil
 }
 
-// Find returns the open call with that id, or nil.
+// Find returns the open call with the given id, or nil.
 func (s *State) Find(id string) *Call {
 	for _, c := range s.Open {
 		if c.ID == id {
@@ -152,13 +156,11 @@ func (s *State) count(status Status) int {
 
 // InBackground returns the calls that run in the background, oldest first.
 func (s *State) InBackground() []*BackgroundCall {
-	if len(s.Background) == 0 {
-		return nil
-	}
 	return slices.DeleteFunc(slices.Clone(s.Background), func(bg *BackgroundCall) bool { return bg.Result != nil })
 }
 
-// Results returns the message with the results of the calls; a missing result is replaced by an empty one.
+// Results returns the message with the results of calls. In place of a missing result it has an empty one, so that the
+// history can be checked while calls are open.
 func Results(open []*Call) *message.Message {
 	m := &message.Message{Role: message.RoleTool, Blocks: make(message.Blocks, 0, len(open))}
 	for _, c := range open {
@@ -171,7 +173,7 @@ func Results(open []*Call) *message.Message {
 	return m
 }
 
-// ResultOf returns a result of c with a text of the program.
+// ResultOf returns a result for c whose text is from the program, not from a tool.
 func ResultOf(c *Call, outcome message.Outcome, text string) *message.ToolResult {
 	return &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: outcome, Blocks: message.Blocks{&message.Text{Text: text}}}
 }

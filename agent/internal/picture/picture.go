@@ -1,5 +1,5 @@
-// Package picture checks the beginning of images. A server refuses a whole request because of one damaged
-// image, and so every later request of the conversation.
+// Package picture checks the beginning of images. A model's server refuses every request of a conversation that contains a
+// damaged image.
 package picture
 
 import (
@@ -26,7 +26,7 @@ func Check(mediaType string, data []byte) (string, error) {
 	}
 	format := "webp"
 	width, height, err := webpSize(data)
-	if err != nil {
+	if err != nil { // not a WebP
 		var cfg image.Config
 		cfg, format, err = image.DecodeConfig(bytes.NewReader(data))
 		width, height = cfg.Width, cfg.Height
@@ -34,7 +34,7 @@ func Check(mediaType string, data []byte) (string, error) {
 	switch {
 	case len(data) == 0:
 		return "", errors.New("it is empty")
-	case err != nil && strings.HasSuffix(err.Error(), io.EOF.Error()): // image/gif does not wrap it
+	case err != nil && strings.HasSuffix(err.Error(), io.EOF.Error()): // or "unexpected EOF"; image/gif wraps neither error
 		return "", errors.New("it is cut off")
 	case errors.Is(err, image.ErrFormat):
 		return "", errors.New("its content is not an image")

@@ -17,7 +17,8 @@ func IsHint(m *message.Message) bool {
 	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, isText := b.(*message.Text); return isText })
 }
 
-// TurnStart returns the index of the user's last message. Hints, which also have the user's role, do not count.
+// TurnStart returns the index of the user's last message, 0 if there is none. Hints, which also have the user's role, do
+// not count.
 func TurnStart(msgs []*message.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == message.RoleUser && !IsHint(msgs[i]) {
@@ -28,8 +29,8 @@ func TurnStart(msgs []*message.Message) int {
 }
 
 // KeepFrom returns the index of the first message to keep unchanged: the earliest start of a turn from which all
-// messages fit the budget. If the current turn alone is too long, it is the start of a step in that turn; the newest
-// step is kept even if it is too long.
+// messages fit the budget. If the current turn alone is too long, KeepFrom returns the start of a step in that turn; the
+// newest step is kept even if it is too long.
 func KeepFrom(msgs []*message.Message, budget int) int {
 	start := TurnStart(msgs)
 	from, sum := len(msgs), 0
@@ -46,8 +47,8 @@ func KeepFrom(msgs []*message.Message, budget int) int {
 	return from
 }
 
-// Newest returns the index of the first of the last messages that fit into budget if
-// old results are cut. Results are kept together with their calls.
+// Newest returns the index from which the messages fit into budget if their results are cut to OldResult and their images
+// and files removed. The last message, with its calls if it has results, is kept even if it does not fit.
 func Newest(msgs []*message.Message, budget int) int {
 	from, sum := len(msgs), 0
 	for i := len(msgs) - 1; i >= 0; i-- {
@@ -62,14 +63,15 @@ func Newest(msgs []*message.Message, budget int) int {
 	return from
 }
 
-// A Cut says which results of a conversation are shortened, and which images and files
-// removed. From is the index of the first of the newest messages.
+// A Cut says which results of a conversation are shortened, and which images and files removed.
 type Cut struct {
-	From     int
-	Old, New int // bytes of text to keep of each result before From, and from there on; 0 means all
-	Data     int // images and files before this index are removed
+	From int // index of the first of the newest messages
+	Old  int // bytes of text to keep of each result before From; 0 means all
+	New  int // bytes of text to keep of each result from From on; 0 means all
+	Data int // images and files in messages before this index are removed
 }
 
+// limit returns how many bytes to keep of each result in message i, 0 for all.
 func (c Cut) limit(i int) int {
 	if i < c.From {
 		return c.Old
@@ -91,7 +93,7 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
 		if limit := c.limit(i); limit > 0 {
-			out[i] = withBlocks(m, func(b message.Block) message.Block {
+			out[i] = mapMessage(m, func(b message.Block) message.Block {
 				if res, ok := b.(*message.ToolResult); ok {
 					return Shorten(res, limit, keep)
 				}
@@ -102,9 +104,9 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	return append(WithoutData(out[:c.Data], RemovedNote), out[c.Data:]...)
 }
 
-// WithoutSummary returns the first cut that makes msgs fit into budget, if any: it shortens old results,
-// which the model can read again, then removes old images and files, and if the newest step
-// alone is too long, shortens its results. keep is the size that the newest messages may have.
+// WithoutSummary returns the mildest cut that makes msgs fit into budget, if there is one. It shortens the results before
+// from, which the model can read again; then it also removes the images and files before from; then, if the messages after
+// from are larger than keep, it also shortens their results.
 func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, fits bool) {
 	cuts := []Cut{{From: from, Old: OldResult}, {From: from, Old: OldResult, Data: from}}
 	if Messages(msgs[from:]) > keep {
@@ -113,15 +115,15 @@ func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, f
 	return firstThatFits(cuts, msgs, budget)
 }
 
-// WithSummary returns the first cut that makes msgs, in which a summary has replaced those before from, fit
-// into budget. fits is false if not even the newest messages can stay.
+// WithSummary returns the mildest cut that makes msgs, in which a summary has replaced the messages before from, fit into
+// budget; if no cut does, the strongest one.
 func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, fits bool) {
 	cuts := append([]Cut{{From: from}}, Cut{From: from}.narrower(leastResult)...)
 	cuts = append(cuts, Cut{From: from, New: leastResult, Data: len(msgs)})
 	return firstThatFits(cuts, msgs, budget)
 }
 
-// narrower returns copies of the cut that keep less and less of the newest results, down to least bytes of each.
+// narrower returns copies of the cut that keep less and less of each newest result: from 64 KiB down to least bytes.
 func (c Cut) narrower(least int) (cuts []Cut) {
 	for c.New = 64 << 10; c.New > least; c.New /= 2 {
 		cuts = append(cuts, c)
@@ -146,9 +148,10 @@ const (
 	pinnedSource  = "pinned"
 )
 
+// pinnedIntro comes before a pinned result in a hint.
 const pinnedIntro = "%s returned this before; it is still valid.\n\n"
 
-// source returns the source of a hint, "" for another message.
+// source returns the source of a hint, "" if m is not a hint.
 func source(m *message.Message) string {
 	if !IsHint(m) {
 		return ""
@@ -156,8 +159,8 @@ func source(m *message.Message) string {
 	return m.Blocks[0].(*message.Hint).Source
 }
 
-// isSummary reports whether m replaces removed messages.
-func isSummary(m *message.Message) bool {
+// replacesMessages reports whether m is a hint in place of removed messages, with or without a summary.
+func replacesMessages(m *message.Message) bool {
 	s := source(m)
 	return s == SummarySource || s == CutSource
 }
@@ -172,28 +175,28 @@ func Summaries(msgs []*message.Message) (found []*message.Message) {
 	return found
 }
 
-// Summarised reports whether a summary of the messages before from would gain nothing: they are only
-// summaries and the user's last message, which stays.
+// Summarised reports whether a summary of the messages before from would gain nothing: they are only hints that replace
+// messages, and the user's last message, which stays.
 func Summarised(msgs []*message.Message, from int) bool {
 	start := TurnStart(msgs)
 	for i, m := range msgs[:from] {
-		if !isSummary(m) && (i != start || m.Role != message.RoleUser) {
+		if !replacesMessages(m) && (i != start || m.Role != message.RoleUser) {
 			return false
 		}
 	}
 	return true
 }
 
-// Pinned returns, as hints, the pinned results in msgs, without duplicates: as many of the
-// newest as fit into budget, in their order. They are added to a summary.
+// Pinned returns, as hints to add to a summary, the pinned results in msgs, in order and without duplicates. Of results
+// that do not all fit into budget, newer ones are preferred.
 func Pinned(msgs []*message.Message, budget int) message.Blocks {
-	var found message.Blocks
+	var pinned message.Blocks
 	seen := map[string]bool{}
 	add := func(h *message.Hint) {
 		if n := Text(h.Text); !seen[h.Text] && n <= budget {
 			budget -= n
 			seen[h.Text] = true
-			found = append(found, h)
+			pinned = append(pinned, h)
 		}
 	}
 	for _, m := range slices.Backward(msgs) {
@@ -210,16 +213,16 @@ func Pinned(msgs []*message.Message, budget int) message.Blocks {
 			}
 		}
 	}
-	slices.Reverse(found)
-	return found
+	slices.Reverse(pinned)
+	return pinned
 }
 
-// Replace returns msgs with those before from replaced by hint. The user's last message
+// Replace returns msgs with the messages before from replaced by hint. The user's last message
 // stays. If hint has no summary, earlier summaries stay too.
 func Replace(msgs []*message.Message, from int, hint *message.Message) []*message.Message {
 	var out []*message.Message
-	// If the user has sent no message, TurnStart returns 0.
-	if m := msgs[TurnStart(msgs)]; TurnStart(msgs) < from && m.Role == message.RoleUser && !isSummary(m) {
+	start := TurnStart(msgs) // 0 if there is no message of the user: then message 0 has another role or is a hint
+	if m := msgs[start]; start < from && m.Role == message.RoleUser && !replacesMessages(m) {
 		out = append(out, m)
 	}
 	if source(hint) != SummarySource {

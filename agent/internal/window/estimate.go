@@ -11,12 +11,12 @@ const (
 	// dataTokens is the assumed size of an image or file: about as much as a large image.
 	dataTokens = 1500
 
-	// overhead is the size of the role and separators of a message or call.
+	// overhead is the size of the role and separators of a message. A call or result, which also has an id, has twice that.
 	overhead = 4
 )
 
-// Text estimates the number of tokens of text: four bytes of Latin text are one, of other
-// scripts somewhat fewer, so the second and later bytes of a rune count for more.
+// Text estimates the number of tokens of text. The first byte of a rune counts as a quarter of a token, each further byte
+// as a third: a token has about four bytes of Latin text, somewhat fewer of other scripts.
 func Text(text string) int { return (4*len(text) - utf8.RuneCountInString(text)) / 12 }
 
 // Fixed estimates the size of what is the same in every request: the system prompt and the tools.
@@ -43,13 +43,14 @@ func Messages(msgs []*message.Message) int {
 // Message estimates the size of a message. It ignores thinking, which most servers drop from earlier turns.
 func Message(m *message.Message) int { return estimate(m, 0, false) }
 
-// estimate is like [Message] with the text of results cut to limit bytes, if limit is not 0, and, if noData is
-// set, without images and files.
+// estimate is like [Message]. If limit is not 0, the texts of results count as cut to limit bytes; with noData, images and
+// files count as replaced by notes.
 func estimate(m *message.Message, limit int, noData bool) int {
 	text, data := estimateBlocks(m.Blocks, limit, noData)
 	return overhead + text + data
 }
 
+// estimateBlocks is like estimate, and returns the sizes of texts and of images and files separately.
 func estimateBlocks(blocks message.Blocks, limit int, noData bool) (text, data int) {
 	for _, b := range blocks {
 		switch b := b.(type) {

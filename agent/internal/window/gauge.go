@@ -2,49 +2,46 @@
 // what is kept verbatim, which results are cut, and what the model reads instead. It only computes: asking the
 // model for a summary, and storing results before they are cut, is up to the caller.
 //
-// All sizes are our own estimates. A [Gauge] converts what a server
-// reports and rejects to estimates, so that the two units are never mixed.
+// All sizes are our own estimates of tokens. A [Gauge] converts between them and the tokens that a server counts.
 package window
 
 import "github.com/kitbag-go/kitbag/message"
 
 // A Gauge measures how full the window is.
 type Gauge struct {
-	Window  int     // in tokens
+	Window  int     // in tokens of the server
 	Compact float64 // the share of the window at which the conversation is shortened; never if not positive
-
-	// Ratio is the ratio of the tokens that the server reports to our estimate; 0 if unknown. See [Ratio].
-	Ratio float64
+	Ratio   float64 // of the server's tokens to our estimate, as from [Ratio]; 0 if unknown
 
 	refused   int // size of the smallest request that a server found too long; 0 if there is none
-	compacted int // size after the last compaction; 0 if there was none
+	compacted int // size of the request after the last compaction; 0 if there was none
 	tally     Tally
 }
 
 // A Tally is the size of a conversation.
 type Tally struct {
-	Tokens int // estimated
-	Data   int // number of images and files
-	n      int // number of messages counted
+	Tokens   int // estimated
+	Data     int // number of images and files
+	messages int // number of messages counted
 }
 
-// Count returns the size of msgs. It counts only messages added since the last
-// call: after rewriting a conversation call [Gauge.Rewritten].
+// Count returns the size of msgs. It remembers the size of what was counted before, and adds only the messages after that:
+// when earlier messages change, call [Gauge.Rewritten].
 func (g *Gauge) Count(msgs []*message.Message) Tally {
 	t := &g.tally
-	for _, m := range msgs[t.n:] {
+	for _, m := range msgs[t.messages:] {
 		t.Tokens += Message(m)
 		t.Data += len(DataIn(m.Blocks))
 	}
-	t.n = len(msgs)
+	t.messages = len(msgs)
 	return *t
 }
 
-// Rewritten makes the next Count start again.
+// Rewritten makes the gauge forget the size of a conversation whose messages have changed.
 func (g *Gauge) Rewritten() { g.tally, g.compacted = Tally{}, 0 }
 
-// Compacted records the size of a request after a compaction, system prompt and tools included; its full size
-// if nothing was gained.
+// Compacted records the size of the request after a compaction, system prompt and tools included. If a compaction gains
+// nothing, that is the size before it.
 func (g *Gauge) Compacted(size int) { g.compacted = size }
 
 // Refuse records that a server found a request of the given size too long, which is more reliable than any estimate.
@@ -54,7 +51,7 @@ func (g *Gauge) Refuse(size int) {
 	}
 }
 
-// room returns the size of the largest request that may be made, as far as is known.
+// room returns the estimated size of the largest request that the server accepts.
 func (g *Gauge) room() int {
 	n := g.Window
 	if g.Ratio > 0 {
@@ -66,19 +63,19 @@ func (g *Gauge) room() int {
 	return n
 }
 
-// Share returns a share of the window, as an estimate.
+// Share returns the size of a share of the window.
 func (g *Gauge) Share(share float64) int { return int(share * float64(g.room())) }
 
-// Due reports whether a request, of which a part is fixed, should be shortened: it fills too much of the window,
-// and at least a tenth would be gained, judging by what the last compaction left and by the budget.
+// Due reports whether a request with a fixed part and messages should be shortened: it fills too much of the window,
+// and is likely to be at least a tenth smaller after a compaction.
 func (g *Gauge) Due(fixed, messages int) bool {
-	size, after := fixed+messages, max(g.compacted, fixed+g.Budget(fixed))
-	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*after
+	size, after := fixed+messages, max(g.compacted, fixed+g.Budget(fixed)) // the last compaction may not have reached the budget
+	return g.Compact > 0 && size >= g.Share(g.Compact) && size*9/10 >= after
 }
 
-// Budget returns the size that the messages may have after a compaction, next to a fixed part of the request: well
-// below the size at which a compaction is due, so that the next one is not due soon. If the fixed part leaves too
-// little, it is half of what that leaves.
+// Budget returns the size that the messages may have after a compaction, next to the fixed part of the request: such that
+// the request is a quarter below the size at which a compaction is due, so that the next compaction is not due soon, but
+// at least half of the window without the fixed part.
 func (g *Gauge) Budget(fixed int) int {
 	return max(g.Share(0.75*g.Compact)-fixed, (g.room()-fixed)/2)
 }
@@ -91,8 +88,8 @@ func (g *Gauge) Tokens(estimate int) int {
 	return int(float64(estimate) * g.Ratio)
 }
 
-// Ratio returns the ratio of reported to estimated tokens, and false for a request that
-// is too small for that: what servers add to each request outweighs it.
+// Ratio returns the ratio of reported to estimated tokens, and false for a request that is so small that what servers add
+// to each request would distort the ratio.
 func Ratio(estimated, reported int) (ratio float64, ok bool) {
 	if reported < 100 || estimated < 100 {
 		return 0, false
@@ -100,8 +97,8 @@ func Ratio(estimated, reported int) (ratio float64, ok bool) {
 	return Clamp(float64(reported) / float64(estimated)), true
 }
 
-// Clamp bounds a ratio, so that neither a server that reports nonsense nor a modified State
-// disables compaction or makes it endless; 0, for unknown, stays.
+// Clamp bounds a ratio, so that neither a server that reports nonsense nor a modified State can disable compaction or make
+// it endless. The ratio 0, for unknown, is returned unchanged.
 func Clamp(ratio float64) float64 {
 	if ratio == 0 {
 		return 0

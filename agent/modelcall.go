@@ -19,29 +19,29 @@ type modelCall struct {
 	flight
 	run    *run
 	msg    *message.Message
-	silent bool // emit no events
+	silent bool // the answer is for the agent itself, such as a summary: emit no events
 
 	started    time.Time
-	firstToken time.Duration // after started; 0 if there is none yet
-	early      *earlyCalls   // its early calls; may be nil
+	firstToken time.Duration // after started; 0 before the first token
+	early      *earlyCalls   // the early calls of the answer; nil if no call may start early
 
-	// Written by its goroutine before the last report:
-	err      error // the error of the stream
-	finished bool  // a Finish has come
+	// Written by the flight's goroutine before the last report:
+	err       error // the error of the stream
+	sawFinish bool  // a Finish was put into the inbox
 
-	finish *model.Finish
+	finish *model.Finish // nil until its report is handled
 
-	idCount int             // of the ids made so far
-	text    strings.Builder // of the last block, while it is text or thinking
-	calls   []partialCall
-	first   [1]partialCall // memory for calls: usually there is one
-	args    [64]byte       // memory for its arguments
+	idCount  int             // how many ids newID has tried
+	text     strings.Builder // the text of the last block, if it is text or thinking
+	calls    []partialCall
+	callsBuf [1]partialCall // memory for calls: usually there is one call
+	argsBuf  [64]byte       // memory for the arguments of the first call
 }
 
 // A partialCall is a call that is being received. Its arguments are kept verbatim until
 // the answer is complete: a prefix of JSON can be valid by itself.
 type partialCall struct {
-	index int // by which the model's pieces name the call
+	index int // identifies the call in the model's pieces
 	call  *message.ToolCall
 	args  []byte
 }
@@ -71,21 +71,23 @@ func (mc *modelCall) add(ch model.Chunk) {
 		if ch.Text == "" {
 			return
 		}
-		b, ok := mc.last().(*message.Text)
+		b, ok := mc.lastBlock().(*message.Text)
 		if !ok {
 			b = &message.Text{ID: mc.newID()}
-			mc.start(b)
+			mc.startBlock(b)
 		}
 		mc.text.WriteString(ch.Text)
 		mc.emit(&event.TextDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
-		b, ok := mc.last().(*message.Thinking)
-		for i := len(mc.msg.Blocks); !ok && ch.Text == "" && i > 0; i-- { // the signature may come at the very end
-			b, ok = mc.msg.Blocks[i-1].(*message.Thinking)
+		b, ok := mc.lastBlock().(*message.Thinking)
+		if ch.Text == "" { // a signature, which may come after other blocks: it belongs to the last thinking block
+			for i := len(mc.msg.Blocks) - 1; i >= 0 && !ok; i-- {
+				b, ok = mc.msg.Blocks[i].(*message.Thinking)
+			}
 		}
 		if !ok {
 			b = &message.Thinking{ID: mc.newID()}
-			mc.start(b)
+			mc.startBlock(b)
 		}
 		b.Extra = strictjson.Merge(b.Extra, ch.Extra)
 		if ch.Text != "" {
@@ -97,12 +99,12 @@ func (mc *modelCall) add(ch model.Chunk) {
 	case *model.DataBlock:
 		d := *ch.Data
 		d.ID = mc.newID()
-		mc.start(&d)
+		mc.startBlock(&d)
 	}
 }
 
-// addCall adds a piece of a call. Servers may interleave the pieces of several calls,
-// distinguished by index; some leave out ids, or use one twice.
+// addCall adds a piece of a call. Servers may interleave the pieces of several calls, distinguished by index. Some
+// servers leave out ids, or use an id twice: such a call gets an id of ours.
 func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(mc.calls, func(c partialCall) bool { return c.index == d.Index })
 	if i < 0 {
@@ -112,11 +114,11 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 		}
 		mc.run.dialog.ids[id] = true
 		if mc.calls == nil {
-			mc.calls = mc.first[:0]
+			mc.calls = mc.callsBuf[:0]
 		}
 		i = len(mc.calls)
 		mc.calls = append(mc.calls, partialCall{index: d.Index, call: &message.ToolCall{ID: id}})
-		mc.start(mc.calls[i].call)
+		mc.startBlock(mc.calls[i].call)
 	}
 	c := &mc.calls[i]
 	if d.Name != "" {
@@ -124,7 +126,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	}
 	c.call.Extra = strictjson.Merge(c.call.Extra, d.Extra)
 	if c.args == nil && i == 0 {
-		c.args = mc.args[:0]
+		c.args = mc.argsBuf[:0]
 	}
 	c.args = append(c.args, d.Args...)
 	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
@@ -134,7 +136,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 // calls are. Otherwise two calls could get the same id, and an answer about one would count for the other.
 func isAmbiguous(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
-// newID returns an id derived from that of the message, which is random.
+// newID returns an id that starts with the id of the message, which is random.
 func (mc *modelCall) newID() string {
 	for {
 		mc.idCount++
@@ -144,32 +146,32 @@ func (mc *modelCall) newID() string {
 	}
 }
 
-// emit emits ev, unless the answer is for the agent itself, like a summary.
+// emit emits ev, unless the call is silent.
 func (mc *modelCall) emit(ev event.Event) {
 	if mc.silent {
 		return
 	}
 	mc.run.emit(ev)
-	if at := ev.Head().Time; mc.firstToken == 0 && !at.IsZero() {
+	if at := ev.Head().Time; mc.firstToken == 0 && !at.IsZero() { // zero if redaction holds the text back
 		mc.firstToken = at.Sub(mc.started)
 	}
 }
 
-func (mc *modelCall) last() message.Block {
+func (mc *modelCall) lastBlock() message.Block {
 	if n := len(mc.msg.Blocks); n > 0 {
 		return mc.msg.Blocks[n-1]
 	}
 	return nil
 }
 
-func (mc *modelCall) start(b message.Block) {
-	mc.close()
+func (mc *modelCall) startBlock(b message.Block) {
+	mc.endBlock()
 	mc.msg.Blocks = append(mc.msg.Blocks, b)
 }
 
-// close sets the text of the last block.
-func (mc *modelCall) close() {
-	switch b := mc.last().(type) {
+// endBlock sets the text of the last block.
+func (mc *modelCall) endBlock() {
+	switch b := mc.lastBlock().(type) {
 	case *message.Text:
 		b.Text = mc.text.String()
 	case *message.Thinking:
@@ -178,17 +180,17 @@ func (mc *modelCall) close() {
 	mc.text.Reset()
 }
 
-// complete closes the answer. Nothing may be added afterwards.
+// complete ends the answer. Nothing may be added afterwards.
 func (mc *modelCall) complete() {
-	mc.close()
+	mc.endBlock()
 	for i := range mc.calls {
 		c := &mc.calls[i]
-		c.args = slices.Clone(c.args)        // a session keeps them, and the buffer is larger
+		c.args = slices.Clone(c.args)        // the State keeps them, and must not keep the larger buffer
 		c.call.Input = json.RawMessage("{}") // until openCall sets the arguments
 	}
 }
 
-// finishReason returns why the model stopped, "" if it did not.
+// finishReason returns why the model stopped, "" if the answer broke off.
 func (mc *modelCall) finishReason() model.FinishReason {
 	if mc.finish == nil {
 		return ""

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,21 +16,21 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A run is one call of Run. The goroutine of the consumer, which ranges over the events, owns it and
-// the State: all methods run there. Running calls (flights) only write to the inbox.
+// A run is one call of [Agent.Run]. The goroutine of the consumer, which ranges over the events, owns the run and
+// the State: all methods run there. Flights only write to the inbox.
 type run struct {
-	entry *Agent  // the agent that is run
-	a     *Agent  // the agent that has the conversation; see Handoff
-	cfg   *Config // of a
+	entry *Agent  // the agent whose Run was called
+	agent *Agent  // the agent that has the conversation; see Handoff
+	cfg   *Config // of agent
 	st    *State
 
-	runCtx context.Context // of the run: ends with the caller's, and when the consumer stops
+	runCtx context.Context // ends with the caller's context, and when the consumer stops
 	ctx    context.Context // runCtx or, within a step, the context from Middleware.Step
 
 	consumer consumer
 	inbox    inbox
-	flights  []*flight   // that are not completely handled
-	early    *earlyCalls // calls of the current or last answer; usually nil
+	flights  []*flight   // flights whose reports are not all handled, and background calls
+	early    *earlyCalls // of the current or last answer; nil if no call may start early
 	failed   error       // ends the run
 
 	answerErr error // why the last model call has no answer; reported with the reason that ends the run
@@ -39,21 +38,23 @@ type run struct {
 	cache       requestCache
 	final       *finalAnswer // the requested typed answer, or nil
 	dialog      dialog
-	windowGauge window.Gauge // use gauge, which sets its configuration
+	windowGauge window.Gauge // use the method gauge, which sets the configuration
 	questions   questionState
-	consumed    []string // the ids of inputs that no save contains yet
+	consumed    []string // the ids of inputs whose effects no save contains yet
 }
 
-// A consumer receives the events of a run.
+// A consumer receives the events of a run. An event that reports a change passes through unsent, held and queue, other
+// events only through queue.
 type consumer struct {
 	yield   func(event.Event, error) bool
 	cancel  context.CancelCauseFunc
-	stopped bool          // the consumer has stopped: nothing more is yielded
-	queue   []event.Event // numbered but not yielded
-	paused  bool          // Config.Approve is being called: nothing is yielded until it returns
-	unsent  []event.Event // without numbers yet; the next store holds them
-	held    []event.Event // numbered, yielded after the next successful save
-	unsaved []event.Event // numbered, passed to the next save; no deltas
+	stopped bool // the consumer has stopped: nothing more is yielded
+	paused  bool // Config.Approve is being called: nothing is yielded until Approve returns
+
+	unsent  []event.Event // not numbered; the next store moves them to held
+	held    []event.Event // numbered; the next successful save moves them to queue
+	queue   []event.Event // numbered; flush yields them
+	unsaved []event.Event // numbered, of any kind but deltas; passed to the next save
 
 	redactor eventRedactor
 }
@@ -68,23 +69,24 @@ type requestCache struct {
 // A dialog is a run's state of the conversation with the model.
 type dialog struct {
 	ids   map[string]bool // of all calls in the conversation
-	usage message.Usage
-	last  bool        // the next answer is the final one: no tool may be called
-	model model.Model // the agent's, with retries that emit events; created for the first request
+	usage message.Usage   // of this run
+	model model.Model     // the agent's, with retries that emit events; created for the first request
+
+	lastAnswer bool // the next answer is the last one, because of a limit: no tool may be called
 }
 
 // A questionState has what a run needs to ask the user.
 type questionState struct {
 	asking   chan struct{}      // holds a token while a question is open
 	sampling chan struct{}      // holds a token while a server uses the model
-	host     *callHost          // of all calls
-	answers  map[string][]Input // for sub-agents, by the id of their call
+	host     *callHost          // of the calls of the current agent; nil until one is needed
+	answers  map[string][]Input // for sub-agents, by the id of the call that a sub-agent works on
 }
 
 // Why flights are cancelled.
 var (
 	errLeft    = errors.New("the consumer has stopped")
-	errTimeUp  = errors.New("out of time") // Limits.Time has passed; watchTime adds the limit to the text
+	errTimeUp  = errors.New("out of time") // Limits.Time has passed; cancelCallsAfter adds the limit to the text
 	errTooSlow = errors.New("the call took too long")
 )
 
@@ -111,11 +113,10 @@ func join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// emit yields an event that needs no save, or was saved. When the consumer stops
-// it only cancels the run, which then ends as if its context had ended.
+// emit yields an event that needs no save. If the consumer stops, the run is cancelled.
 func (r *run) emit(ev event.Event) {
 	out := &r.consumer
-	if len(out.held) > 0 { // they come first
+	if len(out.held) > 0 { // the held events come first
 		r.emitAfterSave(ev)
 		return
 	}
@@ -123,10 +124,10 @@ func (r *run) emit(ev event.Event) {
 	r.flush()
 }
 
-// emitAfterSave keeps an event back until a save has succeeded.
+// emitAfterSave holds an event until a save has succeeded.
 func (r *run) emitAfterSave(ev event.Event) { r.consumer.held = r.prepare(r.consumer.held, ev) }
 
-// release yields the events that were held back.
+// release yields the held events.
 func (r *run) release() {
 	out := &r.consumer
 	out.queue = append(out.queue, out.held...)
@@ -135,14 +136,14 @@ func (r *run) release() {
 	r.flush()
 }
 
-// forget drops the events numbered after seq, whose save failed, so that no later save or release has them.
-func (c *consumer) forget(seq int64) {
+// discardAfter drops the events numbered after seq, whose save failed, so that no later save or release has them.
+func (c *consumer) discardAfter(seq int64) {
 	isLater := func(ev event.Event) bool { return ev.Head().Seq > seq }
 	c.held = slices.DeleteFunc(c.held, isLater)
 	c.unsaved = slices.DeleteFunc(c.unsaved, isLater)
 }
 
-// prepare appends to list the events to yield for ev, redacted and numbered.
+// prepare appends to list, numbered, what [eventRedactor.redact] returns for ev.
 func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	n := len(list)
 	if r.cfg.Redact == nil {
@@ -152,7 +153,7 @@ func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	}
 	for _, clean := range list[n:] {
 		r.number(clean)
-		*ev.Head() = *clean.Head() // for callers that need the number
+		*ev.Head() = *clean.Head() // for callers that need the number or the time
 	}
 	return list
 }
@@ -167,7 +168,7 @@ func (r *run) flush() {
 		if out.stopped {
 			break
 		}
-		out.stopped = true // if the consumer panics it is not called again
+		out.stopped = true // a consumer that panics is not called again
 		out.stopped = !out.yield(ev, nil)
 		if out.stopped {
 			out.cancel(errLeft)
@@ -202,8 +203,8 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// store saves the State together with new events, and then yields them. If the save fails the run ends with its error.
-// The events stay held: a later save, while the run closes its open calls, may still succeed and yield them.
+// store saves the State together with the unsent and the given events, and then yields these events. If the save fails,
+// its error ends the run, and the events stay held: a later save, while the run closes its open calls, may yield them.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range out.unsent {
@@ -217,8 +218,7 @@ func (r *run) store(events ...event.Event) error {
 	return r.save()
 }
 
-// save saves the State and the events that no save has yet, and yields those that were held
-// back. A cancelled run still saves how it ended.
+// save saves the State and the unsaved events, and yields the held events.
 func (r *run) save() error {
 	if err := r.saveState(); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (r *run) saveState() error {
 		return nil
 	}
 	r.st.saving = Saving{r.consumer.unsaved, r.consumed}
-	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
+	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil { // a cancelled run still saves how it ended
 		return fmt.Errorf("save the session: %w", err)
 	}
 	return nil
@@ -258,16 +258,16 @@ func (r *run) addMessage(m *message.Message, finish string) error {
 	return r.store()
 }
 
-func (r *run) hint(text string) error {
-	return r.addMessage(r.hintMessage(decide.HintSource, text), "")
+func (r *run) addHint(text string) error {
+	return r.addMessage(r.newHint(decide.HintSource, text), "")
 }
 
-func (r *run) hintMessage(source, text string) *message.Message {
+func (r *run) newHint(source, text string) *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
 		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
 }
 
-// currentView returns the view for the open calls, or for the next model call.
+// currentView returns the toolkit's view for the open calls, or for the next model call.
 func (r *run) currentView() (*toolkit.View, error) {
 	if r.cache.view == nil {
 		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
@@ -275,7 +275,7 @@ func (r *run) currentView() (*toolkit.View, error) {
 			return nil, fmt.Errorf("list the tools: %w", err)
 		}
 		for _, t := range v.Tools() {
-			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.a.background != nil {
+			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.agent.background != nil {
 				return nil, fmt.Errorf("the toolkit has a tool named %s, which is the name of a tool of the agent; rename it", t.Name)
 			}
 		}
@@ -294,39 +294,11 @@ func (r *run) currentPolicy() *permission.Policy {
 	return r.cache.policy
 }
 
-// withToolState returns ctx with the tools' State. A run puts it into the context of every step, but a
-// middleware may pass on another context.
+// withToolState returns ctx with State.Tools. The context of every step has it, unless a middleware has passed on another
+// context.
 func (r *run) withToolState(ctx context.Context) context.Context {
 	if toolstate.From(ctx) == &r.st.Tools {
 		return ctx
 	}
 	return toolstate.With(ctx, &r.st.Tools)
 }
-
-// A subLink connects a sub-agent with its outer run, through the context.
-type subLink struct {
-	state      json.RawMessage // of the sub-agent's conversation; nil for a new one
-	unverified bool            // state comes from a State whose seal was not checked
-	inputs     []Input         // answers for the sub-agent
-	judge      JudgeFunc       // of the outer run, with its policy
-	outer      *Config         // of the outer run; may be nil
-
-	// do calls fn on the outer run's goroutine, with the call that the sub-agent works on. It returns the result of
-	// fn, or an error if the outer run has ended.
-	do func(fn func(outer *run, c *openCall) error) error
-
-	waits bool // the sub-agent has ended, waiting for an answer
-
-	seq int64 // of the sub-agent's last event that the outer run has emitted or held
-}
-
-// isNew reports whether the outer run has yet to emit ev, and records that it will.
-func (n *subLink) isNew(ev event.Event) bool {
-	if ev.Head().Seq <= n.seq {
-		return false
-	}
-	n.seq = ev.Head().Seq
-	return true
-}
-
-type subLinkKey struct{}

@@ -10,46 +10,41 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
+// How many bytes of a result's text a compaction keeps at least.
 const (
-	// OldResult is how many bytes of an old result's text the first step of a compaction keeps.
-	OldResult = 1000
-
-	// newResult is how much of each of the newest results is kept if they are too long together and this
-	// can avoid a summary; leastResult is the minimum.
-	newResult   = 2000
-	leastResult = 500
-
-	// noteTokens is the maximum size of a note that replaces removed content.
-	noteTokens = 60
+	OldResult   = 1000 // of an old result
+	newResult   = 2000 // of one of the newest results, if that avoids a summary
+	leastResult = 500  // of one of the newest results, after a summary
 )
 
-// A Keeper stores the whole of a result that is about to be cut. It returns the result
-// to cut, with Kept set if it was stored, and otherwise why it was not.
+// noteTokens is the maximum size of a note that replaces removed content.
+const noteTokens = 60
+
+// A Keeper stores the whole text of a result that is about to be cut. It returns the result to cut, with Kept set if the
+// text is stored. why says why it is not stored, "" if there is no store.
 type Keeper func(*message.ToolResult) (res *message.ToolResult, why string)
 
-// Cuttable reports whether a result would be cut to about limit bytes: not if that saves less
-// than the note takes. A result that was cut before is cut again only to less than half: then the
-// old note goes too, and what stays at the beginning is the beginning of the whole text.
+// Cuttable reports whether [Shorten] would cut a result to about limit bytes.
 func Cuttable(res *message.ToolResult, limit int) bool {
-	least := limit + min(limit/2, 200)
-	if res.Kept {
+	least := limit + min(limit/2, 200) // a note takes about 200 bytes
+	if res.Kept {                      // was cut before: what stays at the beginning must end before the old note
 		least = 2 * limit
 	}
 	return len(res.Text()) > least && !res.Pinned
 }
 
-// Shorten returns a copy of res with limit bytes of text: the beginning, a note that says
-// how to read the rest, and the end.
+// Shorten returns a copy of res with about limit bytes of text: the beginning, a note that says how to read the rest, and
+// the end. A pinned result, and one that is not much longer than limit, is returned unchanged.
 func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResult {
 	if !Cuttable(res, limit) {
 		return res
 	}
 	res, why := keep(res)
 	text := res.Text()
-	if len(text) <= limit { // the keeper removed something
+	if len(text) <= limit { // keep has removed secrets
 		return res
 	}
-	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
+	head, tail := headAndTail(text, limit)
 	cp := *res
 	note := cutNote(res, len(head), len(text)-len(head)-len(tail), why)
 	cp.Blocks = message.Blocks{&message.Text{Text: head + "\n" + note + "\n" + tail}}
@@ -61,14 +56,18 @@ func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResul
 	return &cp
 }
 
+// headAndTail returns the beginning and the end of text, which together have about limit bytes.
+func headAndTail(text string, limit int) (head, tail string) {
+	return text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
+}
+
 // Abridge shortens text to about the given number of tokens: its beginning and its end.
 func Abridge(text string, tokens int) string {
 	all := Text(text)
 	if all <= tokens {
 		return text
 	}
-	limit := max(0, tokens*len(text)/all)
-	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
+	head, tail := headAndTail(text, max(0, tokens*len(text)/all))
 	return head + "\n[… the middle of this text was too long and was removed]\n" + tail
 }
 
@@ -131,7 +130,7 @@ func Page(text string, limit int, in Read) (string, error) {
 	return fmt.Sprintf("%s\n[… %d bytes more; read them with %s]", text[:end], len(text)-end, ReadCall(in)), nil
 }
 
-// DataIn returns the images and files in blocks and in their results.
+// DataIn returns the images and files in blocks, and in results in blocks.
 func DataIn(blocks message.Blocks) (found []*message.Data) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -144,8 +143,8 @@ func DataIn(blocks message.Blocks) (found []*message.Data) {
 	return found
 }
 
-// A Note returns the text that replaces an image or file, "" to keep it. tool is the name of the tool
-// that returned it, "" if none did.
+// A Note returns the text that replaces the image or file d, "" to keep d. tool is the name of the tool
+// that returned d, "" if d is not from a tool.
 type Note func(d *message.Data, tool string) string
 
 // RemovedNote is the Note for images and files that were removed to shorten a conversation.
@@ -164,11 +163,11 @@ func Damaged(d *message.Data, why string) string {
 	return "[" + name(d) + " cannot be shown: " + why + "; continue without it, or get it in another form]"
 }
 
-// WithoutData returns msgs with images and files replaced by their notes, if there are any.
+// WithoutData returns msgs with the images and files replaced for which note returns a text.
 func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
-		out[i] = withBlocks(m, withoutData(m.Blocks, "", note))
+		out[i] = mapMessage(m, withoutData(m.Blocks, "", note))
 	}
 	return out
 }
@@ -179,14 +178,15 @@ func withoutData(blocks message.Blocks, tool string, note Note) func(message.Blo
 		switch b := b.(type) {
 		case *message.Data:
 			text := note(b, tool)
-			if h, ok := blocks[0].(*message.Hint); ok && text != "" { // a Text would count as the user's
+			if text == "" {
+				return b
+			}
+			if h, ok := blocks[0].(*message.Hint); ok { // a Text would make the message one of the user
 				return &message.Hint{Source: h.Source, Text: text}
 			}
-			if text != "" {
-				return &message.Text{Text: text}
-			}
+			return &message.Text{Text: text}
 		case *message.ToolResult:
-			if inner, changed := Each(b.Blocks, withoutData(b.Blocks, b.Name, note)); changed {
+			if inner, changed := MapBlocks(b.Blocks, withoutData(b.Blocks, b.Name, note)); changed {
 				b = new(*b)
 				b.Blocks = inner
 				return b
@@ -196,9 +196,9 @@ func withoutData(blocks message.Blocks, tool string, note Note) func(message.Blo
 	}
 }
 
-// withBlocks returns m with fn applied to its blocks, or m if that changes nothing.
-func withBlocks(m *message.Message, fn func(message.Block) message.Block) *message.Message {
-	blocks, changed := Each(m.Blocks, fn)
+// mapMessage returns m with fn applied to each block, or m itself if that changes nothing.
+func mapMessage(m *message.Message, fn func(message.Block) message.Block) *message.Message {
+	blocks, changed := MapBlocks(m.Blocks, fn)
 	if changed {
 		m = new(*m)
 		m.Blocks = blocks
@@ -206,8 +206,8 @@ func withBlocks(m *message.Message, fn func(message.Block) message.Block) *messa
 	return m
 }
 
-// Each returns blocks with fn applied to each, or blocks if that changes nothing.
-func Each(blocks message.Blocks, fn func(message.Block) message.Block) (out message.Blocks, changed bool) {
+// MapBlocks returns blocks with fn applied to each, or blocks itself if that changes nothing.
+func MapBlocks(blocks message.Blocks, fn func(message.Block) message.Block) (out message.Blocks, changed bool) {
 	out = blocks
 	for i, b := range blocks {
 		if replaced := fn(b); replaced != b {
