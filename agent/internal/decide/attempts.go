@@ -90,7 +90,7 @@ func AnswerOf(msgs []*message.Message) *message.Message {
 		switch {
 		case m.Role == message.RoleAssistant:
 			return FullAnswer(msgs[:i+1])
-		case m.Role == message.RoleUser && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, hint := b.(*message.Hint); return !hint }):
+		case m.Role == message.RoleUser && !isHint(m):
 			return nil
 		}
 	}

@@ -288,6 +288,25 @@ func TestFullAnswer(t *testing.T) {
 	}
 }
 
+// TestHintWithData checks that a hint with an image counts as the program's message, and a hint with text as the user's.
+func TestHintWithData(t *testing.T) {
+	answer := &message.Message{ID: "a", Role: message.RoleAssistant, Blocks: message.Blocks{&message.Text{Text: "one"}}}
+	ofProgram := &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Hint{Text: "ended"}, &message.Data{}}}
+	ofUser := &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Hint{Text: "the file"}, &message.Text{Text: "again"}}}
+	if got := AnswerOf([]*message.Message{message.User("?"), answer, ofProgram}); got == nil || got.ID != "a" {
+		t.Errorf("the answer before a hint with an image: %v", got)
+	}
+	if got := AnswerOf([]*message.Message{answer, ofUser}); got != nil {
+		t.Errorf("the answer before the user's last message: %v", got)
+	}
+	step := []*message.Message{{Role: message.RoleAssistant}, {Role: message.RoleTool}}
+	for between, want := range map[*message.Message]int{ofProgram: 2, ofUser: 1} {
+		if got := Repeats(slices.Concat([]*message.Message{message.User("?")}, step, []*message.Message{between}, step)); got != want {
+			t.Errorf("after %q: %d identical steps, want %d", between.Blocks[0], got, want)
+		}
+	}
+}
+
 // TestCallJSON checks the names in the JSON of a call: sessions that were saved before must stay readable.
 func TestCallJSON(t *testing.T) {
 	want := "id name tool input status again parallel late handoff approved - edited judged why safety danger suggest judgement confined preview asked question told result sub charged"

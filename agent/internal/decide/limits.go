@@ -153,13 +153,13 @@ func Repeats(msgs []*message.Message) int {
 	return n
 }
 
-// isHint reports whether m is a hint of the program to the model.
+// isHint reports whether m is a hint from the program, perhaps with images and files, and has no text of the user.
 func isHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
 	}
 	_, ok := m.Blocks[0].(*message.Hint)
-	return ok
+	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, isText := b.(*message.Text); return isText })
 }
 
 // isStep reports whether two messages are an answer with calls and their results.
