@@ -49,7 +49,7 @@ func (r *run) ask(hint string) error {
 		case failure != nil && r.ctx.Err() != nil:
 			return r.keepText(mc.msg, "interrupted")
 		case errors.Is(failure, errTimeUp):
-			r.st.loop.Spent.Stopped = r.limits().TimeUp()
+			r.st.loop.Spent.Stopped = r.limits().TimeLimit()
 			return r.keepText(mc.msg, "limit")
 		}
 		var done bool

@@ -58,14 +58,14 @@ func (rep *report) isLast() bool {
 	return rep.chunk == nil && rep.piece == nil && rep.do == nil
 }
 
-// inboxSize is the number of reports that may wait, so that a model is not blocked by each event.
+// inboxSize is the number of reports that may wait, so that a flight need not wait for the consumer at each report.
 const inboxSize = 16
 
 // An inbox is the queue of reports for the run.
 type inbox struct {
 	reports    chan report
 	closed     chan struct{} // closed when reports are no longer read
-	limitTimer *flight       // reports that [Limits].Time has passed, and is in stage finished from then on
+	limitTimer *flight       // sends the report that [Limits].Time has passed; in stage finished from then on
 }
 
 // put adds a report. It returns false if the inbox is closed.
@@ -229,8 +229,8 @@ func (r *run) cancelStepCalls() {
 	}
 }
 
-// fail records an error that ends the run, and cancels all calls except background calls, which end stops. If there is no
-// other error, one that only says that the run was cancelled is ignored.
+// fail records an error that ends the run, and cancels all calls except background calls, which the method end stops. If the
+// run has not failed before, an error that only says that the run was cancelled is ignored.
 func (r *run) fail(err error) {
 	if cause := r.ctx.Err(); err == nil || r.failed == nil && cause != nil && errors.Is(err, cause) {
 		return

@@ -77,7 +77,7 @@ func (st *State) handoffPathAfter(calls []*openCall) (path []string, changed boo
 	return st.handoffPath, false
 }
 
-// handOver makes the agent that path leads to continue. It is called before the results of the answer's calls are saved,
+// handOver hands the conversation over to the agent that path leads to. It is called before the results of the answer's calls are saved,
 // so that a saved State with these results also has the new agent.
 func (r *run) handOver(path []string) error {
 	next, err := r.entry.agentAt(path)
@@ -93,11 +93,8 @@ func (r *run) handOver(path []string) error {
 	return nil
 }
 
-// resumeHandoff continues with the agent that the conversation was handed over to.
+// resumeHandoff continues with the current agent of the State.
 func (r *run) resumeHandoff() error {
-	if len(r.st.handoffPath) == 0 {
-		return nil
-	}
 	a, err := r.entry.agentAt(r.st.handoffPath)
 	if err == nil {
 		r.continueWith(a)

@@ -13,11 +13,10 @@ import (
 //   - an assistant message that calls tools is followed by one tool message,
 //     with exactly one result for each call, in call order, of the same name;
 //   - there are no other tool messages, and no results in other messages;
-//   - call ids are unique in the conversation; neither they nor names are empty;
+//   - call ids are unique in the conversation; ids and names are not empty;
 //   - arguments are valid JSON objects.
 //
-// While calls are running, a conversation violates the first of these rules. Between runs, it
-// does so only if calls wait for an answer.
+// While calls run or wait for an answer, a conversation violates the first rule.
 func CheckHistory(msgs []*message.Message) error {
 	ids := map[string]bool{}
 	var open []*message.ToolCall // calls whose results must come in the next message

@@ -234,7 +234,8 @@ func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permis
 	for _, m := range req.Messages {
 		quote(string(m.Role), m.Text())
 	}
-	answer, err := h.Elicit(ctx, host.Elicitation{Message: b.String(), Schema: json.RawMessage(`{"type":"object","properties":{}}`)})
+	noFields := json.RawMessage(`{"type":"object","properties":{}}`)
+	answer, err := h.Elicit(ctx, host.Elicitation{Message: b.String(), Schema: noFields})
 	if err != nil {
 		return err
 	}

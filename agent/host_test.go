@@ -233,8 +233,8 @@ func TestSample(t *testing.T) {
 		{"dont-ask", Config{Policy: permission.Policy{Mode: permission.ModeDontAsk, Rules: ask.Rules}, Elicit: answer(host.ActionAccept)}, 1, nil, "refused by the host", 24},
 		{"too often", Config{Policy: allowed, Limits: Limits{Samples: 2}}, 3, []turn{says("one"), says("two")}, "one endTurn <nil>; two endTurn <nil>;   refused by the host: the limit of 2 samples", 48},
 		{"not at all", Config{Policy: allowed, Limits: Limits{Samples: -1}}, 1, nil, "the limit of -1 samples", 24},
-		{"too many tokens", Config{Policy: allowed, Limits: Limits{SampleTokens: 20}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
-		{"the run's tokens", Config{Policy: allowed, Limits: Limits{Tokens: 30}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
+		{"too many tokens", Config{Policy: allowed, Limits: Limits{SampleTokens: 20}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: the request has about 9 tokens", 36},
+		{"the run's tokens", Config{Policy: allowed, Limits: Limits{Tokens: 30}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: the request has about 9 tokens", 36},
 		{"cut off", Config{Policy: allowed}, 1, []turn{{chunks: append(says("half").chunks[:1:1], finish("length"))}}, "half maxTokens <nil>", 36},
 	} {
 		t.Run(row.why, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // An Input is given to a run: the result of [Say], an [event.Confirm], an [event.Result], an
 // [Interrupt] or a [Compact]. A run rejects inputs of other types.
 type Input interface {
-	// Answers returns the id of the call that the input answers, "" if it is not an answer.
+	// Answers returns the id of the call that the input answers, "" for other inputs.
 	Answers() (call string)
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// limits returns Config.Limits in the form that the loop's rules use.
+// limits returns Config.Limits as package decide needs them.
 func (r *run) limits() decide.Limits {
 	l := &r.cfg.Limits
 	return decide.Limits{Steps: l.Steps, ToolCalls: l.ToolCalls, Tokens: l.Tokens, Time: l.Time, Cost: l.Cost,
 		Samples: l.Samples, SampleTokens: l.SampleTokens}
 }
 
-// situation returns the input, in addition to the State, for the decision about the next step.
+// situation returns what decide.Next needs in addition to the State.
 func (r *run) situation() decide.Situation {
 	in := decide.Situation{Messages: r.st.Messages, Limits: r.limits(), Now: r.cfg.Now(), Parallel: r.cfg.MaxParallel,
 		Cancelled: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
@@ -27,7 +27,7 @@ func (r *run) situation() decide.Situation {
 			in.Typed = decide.Given
 		}
 	}
-	if len(r.st.loop.Open) == 0 { // open calls may still run
+	if len(r.st.loop.Open) == 0 { // the limit prevents only model calls: open calls may still run
 		in.OuterLimit = r.outerLimit()
 	}
 	return in
@@ -119,7 +119,7 @@ func (r *run) cancelCallsAfter(left time.Duration) {
 		// An error means that the run has ended or the timer was set again.
 		_ = r.inbox.ask(sender, func() error {
 			sender.stage = finished
-			cause := fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp())
+			cause := fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeLimit())
 			for _, f := range r.flights {
 				f.cancelWith(cause)
 			}

@@ -132,8 +132,8 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
-// isAmbiguous reports whether one of two call ids is the other followed by a slash and more, as the ids of a sub-agent's
-// calls are. Otherwise two calls could get the same id, and an answer about one would count for the other.
+// isAmbiguous reports whether one of two call ids is the other followed by a slash and more. A sub-agent's call has the outer
+// call's id, a slash and its own id, which could then be the id of the second call.
 func isAmbiguous(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID returns an id that starts with the id of the message, which is random.

@@ -19,8 +19,8 @@ type partialJSON struct {
 }
 
 const (
-	decodeAlways = 4096 // up to this length the text is decoded with every piece
-	growthShare  = 16   // a longer text is decoded whenever it has grown by 1/growthShare
+	decodeAlways  = 4096 // up to this length the text is decoded with every piece
+	growthDivisor = 16   // a longer text is decoded whenever it has grown by 1/growthDivisor
 )
 
 // add appends a piece of an answer; a piece of another call starts another answer. It reports whether
@@ -34,7 +34,7 @@ func (p *partialJSON) add(ev *event.ToolCallDelta, decode func(json.RawMessage) 
 	}
 	p.text.WriteString(ev.Args)
 	n := p.text.Len()
-	if n > decodeAlways && n < p.decodedLen+p.decodedLen/growthShare {
+	if n > decodeAlways && n < p.decodedLen+p.decodedLen/growthDivisor {
 		return false
 	}
 	p.decodedLen = n

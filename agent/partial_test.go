@@ -312,7 +312,7 @@ func TestPartialsCostInProportion(t *testing.T) {
 			values++
 		}
 	}
-	if most := decodeAlways*decodeAlways/4 + (growthShare+1)*len(text); decoded > most || values < 100 {
+	if most := decodeAlways*decodeAlways/4 + (growthDivisor+1)*len(text); decoded > most || values < 100 {
 		t.Errorf("%d bytes decoded for %d, want at most %d; %d values", decoded, len(text), most, values)
 	}
 }

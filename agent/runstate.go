@@ -59,8 +59,8 @@ type consumer struct {
 	redactor eventRedactor
 }
 
-// A requestCache has the view and the policy of the last request to the model, for its calls. Each is nil when it
-// must be recreated.
+// A requestCache has the view and the policy of the last request to the model, for the calls in the answer. A
+// field is nil when it must be recreated.
 type requestCache struct {
 	view   *toolkit.View
 	policy *permission.Policy // Config.Policy with the State's rules
@@ -98,7 +98,7 @@ func join(errs ...error) error {
 	var all []error
 	for _, err := range errs {
 		list := []error{err}
-		if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() { // made by join
+		if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() { // made by errors.Join
 			list = many.Unwrap()
 		}
 		for _, err := range list {

@@ -59,8 +59,7 @@ func callIn(ctx context.Context) *toolCall {
 	return tc
 }
 
-// newToolCall returns the flight for c, a call of the message with the id answerID. In a sub-agent, the id of the
-// toolCall is that of the outer toolCall, a slash and the id of c.
+// newToolCall returns the flight for c, a call of the message with the id answerID.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
 		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.changedInputJudge()}}
@@ -323,7 +322,7 @@ func (r *run) notStarted(c *openCall) error {
 	if c.Sub != nil {
 		text = "The agent was stopped: "
 	}
-	return r.recordResult(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
+	return r.recordResult(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeLimit()+" was reached."))
 }
 
 // startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next

@@ -7,6 +7,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
+// HintSource is the source of the hints that the loop gives the model.
+const HintSource = "agent"
+
 // Hints for the model, about an answer that cannot be used and about a loop.
 const (
 	HintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
@@ -46,7 +49,7 @@ type Reaction struct {
 	KeepText bool   // add the text before the error to the conversation
 	Discard  bool   // tell the consumer that the deltas before the error are not part of the conversation
 	Again    bool   // call the model again
-	Hint     string // the hint to add to the conversation before that, "" for none
+	Hint     string // the hint to add to the conversation before that call, "" for none
 }
 
 // React decides the reaction to an answer. A failure without any content ends the run: the model has already retried
@@ -71,8 +74,8 @@ func (n *Attempts) React(a Answer) Reaction {
 // Answers returns the number of answers so far.
 func (n *Attempts) Answers() int { return n.answers }
 
-// FullAnswer returns the last message, which must be the model's. If that message continues an answer that broke off,
-// FullAnswer returns a message of all the parts, with the id of the last part.
+// FullAnswer returns the last message. If that message continues an answer that broke off, FullAnswer returns a message of
+// all the parts, with the id of the last part.
 func FullAnswer(msgs []*message.Message) *message.Message {
 	last := len(msgs) - 1
 	m := msgs[last]
@@ -105,9 +108,6 @@ func isCutOffHint(m *message.Message) bool {
 	h, ok := m.Blocks[0].(*message.Hint)
 	return ok && h.Source == HintSource && h.Text == HintCutOff
 }
-
-// HintSource is the source of the hints that the loop gives the model.
-const HintSource = "agent"
 
 // join joins two parts of one answer. If the first part ends and the second begins with text, these become one text, and
 // the thinking between them is left out.

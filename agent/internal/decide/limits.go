@@ -77,7 +77,7 @@ func (s *Spent) ReachedShared(l Limits, now time.Time) string {
 	case l.Tokens > 0 && s.Tokens >= l.Tokens:
 		return fmt.Sprintf("the limit of %d tokens", l.Tokens)
 	case l.Time > 0 && now.Sub(s.Since) >= l.Time:
-		return l.TimeUp()
+		return l.TimeLimit()
 	case l.Cost > 0 && s.Cost >= l.Cost:
 		return fmt.Sprintf("the cost limit of %g", l.Cost)
 	}
@@ -91,8 +91,8 @@ func quantity(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// TimeUp returns the name of the time limit.
-func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) }
+// TimeLimit returns the name of the limit of time, for errors and results.
+func (l Limits) TimeLimit() string { return fmt.Sprintf("the limit of %v", l.Time) }
 
 // AdmitSample decides whether the limits allow a sampling request with the given number of input tokens, and counts the
 // request if they do. wanted is the length of the answer, in tokens, that the server asks for; 0 for any. maxTokens is the
@@ -107,7 +107,7 @@ func (s *Spent) AdmitSample(l Limits, input, wanted int) (maxTokens int, refused
 	}
 	left -= input
 	if left <= 0 {
-		return 0, fmt.Sprintf("it needs about %d tokens, more than what remains of the budget", input)
+		return 0, fmt.Sprintf("the request has about %d tokens, more than what remains of the budget", input)
 	}
 	s.Samples++
 	if wanted > 0 {

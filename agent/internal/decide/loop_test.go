@@ -78,7 +78,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					if n--; n >= 0 {
 						continue
 					}
-					if pick("leaves", 4) == 0 && s.MayMoveToBackground(in.Parallel) {
+					if pick("leaves", 4) == 0 && len(s.InBackground()) < in.Parallel {
 						end(c, func() { s.MoveToBackground(c) })
 					} else {
 						end(c, func() { c.endWithText(message.OutcomeSuccess, "r") })

@@ -50,7 +50,7 @@ const (
 	Given // the model has given the typed answer
 )
 
-// A Situation is what the decision about the next step depends on in addition to the State.
+// A Situation is what [Next] depends on in addition to the State.
 type Situation struct {
 	Messages   []*message.Message
 	Limits     Limits

@@ -19,7 +19,7 @@ const OutcomeUnknown = "Outcome unknown: the program was stopped while this call
 const continuesText = "This call continues in the background, as %s. Continue with what does not depend on it. " +
 	"You will get its result when it ends."
 
-// crashGap is how many event numbers are skipped after a crash.
+// crashGap is how many event numbers are skipped after a crash: more than any run uses between two saves.
 const crashGap = 1_000_000
 
 // Begin begins a run with the given id, or resumes the run that has not ended.
@@ -133,7 +133,7 @@ func (c *Call) stillApproved(d permission.Decision) bool {
 }
 
 // CoveringRules returns the suggested rules of each open question about the same tool. If the user accepts one that also
-// allows c, no question about c is needed: ten reads of a folder need one. No rule can answer a safety question.
+// allows c, no question about c is needed: ten reads of a folder need one question. No rule can answer a safety question.
 func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 	if c.Safety {
 		return nil
@@ -151,13 +151,13 @@ func (s *State) Ask(c *Call, preview string, now time.Time) {
 	c.Status, c.Preview, c.Asked, c.Question = Asking, preview, now, s.Seq+1 // the next event is the question
 }
 
-// Allow records that the user, named by, allowed c, with edited arguments unless these are nil. The call is judged again
-// before it starts, since deny rules apply even then.
+// Allow records that the user whose name is by allowed c, with edited arguments unless these are nil. The call is judged
+// again before it starts, since deny rules apply even then.
 func (s *State) Allow(c *Call, by string, edited json.RawMessage) {
 	s.uncover()
-	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by "+by, -1
+	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by "+by, judgeAgain
 	c.Unverified = c.Unverified && c.Sub != nil // the user has not approved what a sub-agent's State claims
-	if edited != nil {                          // judge now what they mean: if that changes until the call starts, the user is asked
+	if edited != nil {                          // judge now: if the arguments mean something else when the call starts, the user is asked again
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }
@@ -168,8 +168,7 @@ func (s *State) Refuse(c *Call, text string) {
 	c.endWithText(message.OutcomeDenied, text)
 }
 
-// uncover has the covered calls judged again: a rule of the user's answer may allow them; otherwise the user is asked about
-// each.
+// uncover has the covered calls judged again: a rule of the user's answer may allow them.
 func (s *State) uncover() {
 	for _, c := range s.Open {
 		if c.Status == Covered {
@@ -188,7 +187,7 @@ func (s *State) JudgeAgain() {
 // Resume makes c, the call that a sub-agent works on, run again, since there are answers for the sub-agent.
 func (s *State) Resume(c *Call) {
 	if c.Status == Nested { // not if another input has ended c
-		c.Status, c.Judged = Allowed, -1
+		c.Status, c.Judged = Allowed, judgeAgain
 	}
 }
 
@@ -204,11 +203,8 @@ func (c *Call) End(res *message.ToolResult) {
 
 func (c *Call) endWithText(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
-// MayMoveToBackground reports whether fewer than limit calls run in the background.
-func (s *State) MayMoveToBackground(limit int) bool { return len(s.InBackground()) < limit }
-
 // MoveToBackground makes a call continue in the background. The call gets a result that says so, since a history must have
-// one. The outcome of that is success, as nothing has failed yet.
+// one, with the outcome success, since nothing has failed yet.
 func (s *State) MoveToBackground(c *Call) {
 	s.Background = append(s.Background, &BackgroundCall{ID: c.ID, Tool: c.Tool})
 	c.endWithText(message.OutcomeSuccess, fmt.Sprintf(continuesText, c.ID))

@@ -62,7 +62,7 @@ type Call struct {
 	Result *message.ToolResult `json:"result,omitempty"`
 
 	Sub     json.RawMessage `json:"sub,omitempty"`    // the State of the sub-agent that works on the call
-	Charged Charge          `json:"charged,omitzero"` // what the sub-agent has used so far
+	Charged Charge          `json:"charged,omitzero"` // what the sub-agent has used, as far as the outer run has counted it
 }
 
 // SetUnverified records whether the open calls were read from a State whose seal was not checked.

@@ -105,8 +105,8 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 }
 
 // WithoutSummary returns the mildest cut that makes msgs fit into budget, if there is one. It shortens the results before
-// from, which the model can read again; then it also removes the images and files before from; then, if the messages after
-// from are larger than keep, it also shortens their results.
+// from, which the model can read again; then it also removes the images and files before from; then, if the messages from
+// there on are larger than keep, it also shortens the results in them.
 func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, fits bool) {
 	cuts := []Cut{{From: from, Old: OldResult}, {From: from, Old: OldResult, Data: from}}
 	if Messages(msgs[from:]) > keep {
@@ -166,13 +166,8 @@ func replacesMessages(m *message.Message) bool {
 }
 
 // Summaries returns the summaries in msgs.
-func Summaries(msgs []*message.Message) (found []*message.Message) {
-	for _, m := range msgs {
-		if source(m) == SummarySource {
-			found = append(found, m)
-		}
-	}
-	return found
+func Summaries(msgs []*message.Message) []*message.Message {
+	return slices.DeleteFunc(slices.Clone(msgs), func(m *message.Message) bool { return source(m) != SummarySource })
 }
 
 // Summarised reports whether a summary of the messages before from would gain nothing: they are only hints that replace

@@ -41,7 +41,7 @@ func (g *Gauge) Count(msgs []*message.Message) Tally {
 func (g *Gauge) Rewritten() { g.tally, g.compacted = Tally{}, 0 }
 
 // Compacted records the size of the request after a compaction, system prompt and tools included. If a compaction gains
-// nothing, that is the size before it.
+// nothing, size is the size before the compaction.
 func (g *Gauge) Compacted(size int) { g.compacted = size }
 
 // Refuse records that a server found a request of the given size too long, which is more reliable than any estimate.

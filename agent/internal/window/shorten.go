@@ -153,14 +153,14 @@ func RemovedNote(d *message.Data, tool string) string {
 	if tool != "" {
 		again = "call " + tool
 	}
-	return "[" + name(d) + " was removed to save space; " + again + " again if you need it]"
+	return "[" + label(d) + " was removed to save space; " + again + " again if you need it]"
 }
 
-func name(d *message.Data) string { return strings.TrimSpace(d.MediaType + " " + d.Name) }
+func label(d *message.Data) string { return strings.TrimSpace(d.MediaType + " " + d.Name) }
 
 // Damaged returns the note for an image that cannot be sent.
 func Damaged(d *message.Data, why string) string {
-	return "[" + name(d) + " cannot be shown: " + why + "; continue without it, or get it in another form]"
+	return "[" + label(d) + " cannot be shown: " + why + "; continue without it, or get it in another form]"
 }
 
 // WithoutData returns msgs with the images and files replaced for which note returns a text.
