@@ -210,10 +210,10 @@ const (
 func breakLines(text string) []string {
 	var all []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\t", strings.Repeat(" ", tabColumns)), "\n") {
-		parts := term.Columns(line, maxColumns)
+		parts := term.HardWrap(line, maxColumns)
 		all = append(all, parts[0])
 		if len(parts) > 1 {
-			for _, part := range term.Columns(strings.Join(parts[1:], ""), maxColumns-len(continued)) {
+			for _, part := range term.HardWrap(strings.Join(parts[1:], ""), maxColumns-len(continued)) {
 				all = append(all, continued+part)
 			}
 		}

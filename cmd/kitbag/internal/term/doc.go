@@ -24,6 +24,6 @@
 // parsed, since a character reference can stand for one. Print keeps colours and removes every other control sequence; the
 // caller must remove colours from untrusted text.
 //
-// Only keys that were typed after a question was shown can answer it. When the question is on the screen, bubbletea asks
-// the terminal for the position of the cursor. All keys that come before the terminal's answer are dropped.
+// Keys that were typed before a question was asked cannot answer it: the state asks the terminal for the position of the
+// cursor, drops all keys that come before the terminal's answer, and shows the question after the answer.
 package term

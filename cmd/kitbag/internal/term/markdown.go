@@ -118,7 +118,7 @@ func (m *markdown) code(n ast.Node, language string, width int) (lines []string)
 		if language == "diff" {
 			colour = DiffStyle(line)
 		}
-		for _, part := range Columns(line, max(width-2, minWidth)) {
+		for _, part := range HardWrap(line, max(width-2, minWidth)) {
 			lines = append(lines, "  "+m.paint(colour, part))
 		}
 	}

@@ -23,8 +23,8 @@ var (
 type Options struct {
 	In, Out  *os.File                      // nil for standard input and output
 	Colour   bool                          // use colours and styles
-	History  *History                      // nil for one that is not stored
-	Complete func(word string) []Candidate // candidates for a word that begins with / or @, sorted; nil for none
+	History  *History                      // nil for an empty history that is not stored
+	Complete func(word string) []Candidate // returns candidates for a word that begins with / or @, sorted; nil to complete nothing
 }
 
 // A Screen is the terminal during Run. It is safe for concurrent use, but only one question can be open at a time.
@@ -33,9 +33,9 @@ type Screen struct {
 	colour        bool
 	width, height atomic.Int32
 
-	mu      sync.Mutex // guards partial, and is held while lines are printed, so that they stay together
+	mu      sync.Mutex // guards the fields below, and is held during a print, so that lines printed at once stay together
 	stream  stream
-	partial string // the incomplete last line of Write
+	partial string // what Write has after the last line break
 }
 
 // model adapts the state to bubbletea's interface.
@@ -50,9 +50,6 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
 		m.resized(size.Width, size.Height)
 	}
-	if _, ok := msg.(workMsg); ok {
-		m.now = time.Now()
-	}
 	return m, m.update(msg)
 }
 
@@ -63,9 +60,9 @@ func (m model) View() tea.View {
 	return v
 }
 
-// firstFrame is the time in which bubbletea draws the first frame. Until then it assumes that the frame fills the
-// terminal, and would print lines far apart.
-const firstFrame = 50 * time.Millisecond
+// firstFrameTime is enough for bubbletea to draw the first frame. Until then bubbletea takes the frame to be as high as
+// the terminal, and would leave empty rows between printed lines.
+const firstFrameTime = 50 * time.Millisecond
 
 // Run shows the terminal while body works, and returns body's error. It returns ErrForced at once, while body still
 // works, when the user interrupts a second time.
@@ -82,11 +79,11 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 		opts = append(opts, tea.WithOutput(o.Out))
 	}
 	ready := make(chan struct{})
-	var once sync.Once
+	var firstSize sync.Once
 	s.program = tea.NewProgram(model{st, func(w, h int) {
 		s.width.Store(int32(w))
 		s.height.Store(int32(h))
-		once.Do(func() { time.AfterFunc(firstFrame, func() { close(ready) }) })
+		firstSize.Do(func() { time.AfterFunc(firstFrameTime, func() { close(ready) }) })
 	}}, opts...)
 	done := make(chan error, 1)
 	go func() {
@@ -116,11 +113,11 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 	return err
 }
 
-// wait sends the message that makeMsg returns, and waits for the answer on its channel.
-func (s *Screen) wait(ctx context.Context, makeMsg func(chan<- answer) tea.Msg) (string, error) {
+// request sends a message to the state, and waits for the answer. newMsg returns the message for a channel.
+func (s *Screen) request(ctx context.Context, newMsg func(reply chan<- answer) tea.Msg) (string, error) {
 	s.flush()
 	reply := make(chan answer, 1)
-	s.program.Send(makeMsg(reply))
+	s.program.Send(newMsg(reply))
 	select {
 	case a := <-reply:
 		return a.text, a.err
@@ -132,7 +129,7 @@ func (s *Screen) wait(ctx context.Context, makeMsg func(chan<- answer) tea.Msg) 
 
 // Message returns the user's next message, and prints it. It returns ErrLeft when the input has ended.
 func (s *Screen) Message(ctx context.Context) (string, error) {
-	text, err := s.wait(ctx, func(reply chan<- answer) tea.Msg { return readMsg{reply} })
+	text, err := s.request(ctx, func(reply chan<- answer) tea.Msg { return readMsg{reply} })
 	if err == nil {
 		var lines []string
 		for line := range strings.SplitSeq(plain(text), "\n") {
@@ -143,46 +140,44 @@ func (s *Screen) Message(ctx context.Context) (string, error) {
 	return text, err
 }
 
-// Line asks for a line, with text as its initial content, and returns it without surrounding space.
+// Line asks for a line of text, which initially is text, and returns the line without surrounding space.
 func (s *Screen) Line(ctx context.Context, label, text string) (string, error) {
 	label = strings.TrimRight(onlyColours(label), " \n")
-	got, err := s.wait(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, text: text, reply: reply} })
+	got, err := s.request(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, text: text, reply: reply} })
 	if err == nil {
 		s.Print(label + " " + plain(got))
 	}
 	return strings.TrimSpace(got), err
 }
 
-// Key asks for one of the keys, which are lower-case letters, and returns it. Other keys are ignored.
+// Key waits for one of keys, which are lower-case letters, and returns the pressed key. Other keys are ignored.
 func (s *Screen) Key(ctx context.Context, label, keys string) (string, error) {
 	label = onlyColours(label)
-	return s.wait(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, keys: keys, reply: reply} })
+	return s.request(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, keys: keys, reply: reply} })
 }
 
 // Work shows a status line until stop is called. The context ends when the user interrupts the work; text that was
 // typed meanwhile stays in the editor.
 func (s *Screen) Work(ctx context.Context, label string) (working context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	s.program.Send(workMsg{label, cancel})
+	s.program.Send(workMsg{label, time.Now(), cancel})
 	return ctx, func() {
 		cancel()
 		s.program.Send(doneMsg{})
 	}
 }
 
-// Status changes the label, unless it is empty, and the number of tokens of the status line.
+// Status changes the label and the number of tokens in the status line. An empty label leaves the old label.
 func (s *Screen) Status(label string, tokens int) { s.program.Send(statusMsg{label, tokens}) }
 
-// Stream adds Markdown to the streamed text, and prints complete blocks.
+// Stream adds Markdown to the streamed text, and prints the blocks that are now complete.
 func (s *Screen) Stream(text string) {
 	s.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done := s.stream.add(text)
+	blocks := s.stream.add(text)
 	s.program.Send(tailMsg{s.stream.rest})
-	if strings.TrimSpace(done) != "" {
-		s.printMarkdown(done)
-	}
+	s.printMarkdownLocked(blocks)
 }
 
 // EndStream prints the rest of the streamed text.
@@ -191,23 +186,23 @@ func (s *Screen) EndStream() {
 	defer s.mu.Unlock()
 	rest := s.stream.end()
 	s.program.Send(tailMsg{})
-	if strings.TrimSpace(rest) != "" {
-		s.printMarkdown(rest)
+	s.printMarkdownLocked(rest)
+}
+
+// printMarkdownLocked prints a blank line and the text, unless the text is blank. The caller must hold s.mu.
+func (s *Screen) printMarkdownLocked(text string) {
+	if strings.TrimSpace(text) != "" {
+		s.printLocked(append([]string{""}, Markdown(text, s.columns(), s.colour)...))
 	}
 }
 
-// printMarkdown prints blocks, after a blank line.
-func (s *Screen) printMarkdown(text string) {
-	s.printLocked(append([]string{""}, Markdown(text, s.columns(), s.colour)...))
-}
-
-// Print prints lines, whose only control sequences are colours. A line that is too long continues
-// indented, so that it cannot look like another line.
+// Print prints the lines of text, and removes all control sequences except colours. A line that is too long continues
+// indented, so that its rest cannot look like another line.
 func (s *Screen) Print(text string) {
 	s.print(fold(onlyColours(strings.TrimRight(text, "\n")), s.columns()))
 }
 
-// Write prints complete lines, and keeps the rest until the line is complete or a question is shown.
+// Write prints complete lines. It keeps an incomplete line until a later Write completes it, or flush prints it.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	text := s.partial + string(p)
@@ -220,7 +215,7 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush prints an incomplete line.
+// flush prints the incomplete line that Write has kept, since other output or a question follows.
 func (s *Screen) flush() {
 	s.mu.Lock()
 	text := s.partial
@@ -231,7 +226,7 @@ func (s *Screen) flush() {
 	}
 }
 
-// columns returns the number of columns for a line, without the terminal's last one, in which text would be erased.
+// columns returns the maximum width of a printed line. bubbletea would erase text in the terminal's last column.
 func (s *Screen) columns() int { return max(int(s.width.Load())-1, minWidth) }
 
 func (s *Screen) print(lines []string) {
@@ -240,16 +235,16 @@ func (s *Screen) print(lines []string) {
 	s.printLocked(lines)
 }
 
-// printLocked prints lines above the frame. It prints at most as many at once as fit above the frame, since more
-// would push the frame off the screen.
+// printLocked prints lines above the frame, in chunks that fit there: a longer chunk would push the frame off the
+// screen. The caller must hold s.mu.
 func (s *Screen) printLocked(lines []string) {
 	height := int(s.height.Load())
-	rows := max(1, height-frameRows(height))
+	rows := max(1, height-maxFrameRows(height))
 	for len(lines) > 0 {
 		n := min(rows, len(lines))
 		chunk := strings.Join(lines[:n], "\n")
 		if chunk == "" {
-			chunk = " " // an empty text is not printed
+			chunk = " " // bubbletea does not print an empty text
 		}
 		s.program.Send(tea.Println(chunk)())
 		lines = lines[n:]

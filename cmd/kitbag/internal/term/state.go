@@ -2,9 +2,9 @@ package term
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"charm.land/bubbles/v2/textarea"
 	tea "charm.land/bubbletea/v2"
@@ -17,20 +17,20 @@ type state struct {
 	now           time.Time
 
 	editor  textarea.Model
-	pastes  []string // the pasted texts for which the editor shows notes; see pasteNote
-	menu    []Candidate
+	pastes  []string      // the pasted texts for which the editor shows notes; see pasteNote
+	menu    []Candidate   // the candidates for the word before the cursor
 	picked  int           // index in menu
-	entry   int           // index of the shown entry of the history; its length if none is shown
-	draft   string        // the text in the editor before an entry was shown
-	queue   []string      // messages that were sent while the agent worked
-	reader  chan<- answer // gets the next message; nil if no one waits for it
+	entry   int           // index of the history entry in the editor; the number of entries for a new message
+	draft   string        // the new message that a history entry has replaced in the editor
+	queue   []string      // messages that were sent while no reader waited
+	reader  chan<- answer // waits for the next message; nil if no one does
 	leaving bool          // the next interrupt ends the input
 	ended   bool          // the user has ended the input; the next reader gets ErrLeft
 
 	work     *work
 	tail     string // the end of the streamed text
 	question *question
-	asked    int // questions so far
+	asked    int // number of questions so far, and id of the last
 }
 
 // A Candidate is a possible completion of the word before the cursor.
@@ -40,20 +40,20 @@ type Candidate struct{ Text, Help string }
 type work struct {
 	label    string
 	tokens   int
-	since    time.Time
+	start    time.Time
 	cancel   func()
-	stopping bool
-	forced   bool
+	stopping bool // the user has interrupted the work
+	forced   bool // the user has interrupted the work again
 }
 
 // A question is answered by one of keys, or by a line of text if keys is empty.
 type question struct {
-	id      int
-	label   string
-	keys    string
-	line    textarea.Model
-	accepts bool // the question has been shown, so keys are answers to it
-	reply   chan<- answer
+	id    int
+	label string
+	keys  string
+	line  textarea.Model
+	shown bool // if not, pressed keys are dropped; see doc.go
+	reply chan<- answer
 }
 
 type answer struct {
@@ -61,7 +61,8 @@ type answer struct {
 	err  error
 }
 
-// The messages that the Screen sends to the state. A channel for an answer buffers one.
+// The messages that the Screen and timers send to the state. A reply channel has a buffer for its one answer, so that
+// sending never blocks.
 type (
 	readMsg struct{ reply chan<- answer }
 	askMsg  struct {
@@ -71,25 +72,25 @@ type (
 	dropMsg struct{ reply chan<- answer } // the caller does not wait for the answer any more
 	workMsg struct {
 		label  string
+		start  time.Time
 		cancel func()
 	}
 	statusMsg struct {
 		label  string // "" to keep it
 		tokens int
 	}
-	doneMsg   struct{}
-	tailMsg   struct{ text string }
-	tickMsg   time.Time
-	acceptMsg struct{ id int }
+	doneMsg struct{}
+	tailMsg struct{ text string }
+	tickMsg time.Time
+	showMsg struct{ id int } // shows the question with the id
 )
 
 const (
 	maxEditorRows = 8
-	maxMenu       = 5
+	maxMenu       = 5 // candidates that are shown at once
 
-	// acceptAfter is the delay after which a question accepts keys in a terminal that does not report the position of
-	// its cursor.
-	acceptAfter = 2 * time.Second
+	// showAfter is the delay of a question in a terminal that does not report the position of its cursor.
+	showAfter = 2 * time.Second
 )
 
 func newState(o Options) *state {
@@ -104,8 +105,8 @@ func newEditor(prompt string) textarea.Model {
 	e := textarea.New()
 	e.ShowLineNumbers = false
 	e.EndOfBufferCharacter = ' '
-	e.CharLimit, e.MaxWidth = 0, 0
-	e.DynamicHeight, e.MinHeight, e.MaxHeight, e.MaxContentHeight = true, 1, maxEditorRows, 1<<20
+	e.CharLimit, e.MaxWidth, e.MaxContentHeight = 0, 0, 1<<20 // no limits
+	e.DynamicHeight, e.MinHeight, e.MaxHeight = true, 1, maxEditorRows
 	e.SetVirtualCursor(false)
 	e.SetStyles(textarea.Styles{})
 	e.SetPromptFunc(len(prompt), func(i textarea.PromptInfo) string {
@@ -115,28 +116,32 @@ func newEditor(prompt string) textarea.Model {
 		return strings.Repeat(" ", len(prompt))
 	})
 	e.KeyMap.InsertNewline.SetKeys("alt+enter", "ctrl+j", "shift+enter")
-	e.KeyMap.Paste.SetEnabled(false) // the terminal pastes
+	e.KeyMap.Paste.SetEnabled(false) // the terminal pastes: see tea.PasteMsg
 	e.Focus()
 	return e
 }
 
-// update changes the state by a message of the terminal or the Screen.
+// editorWidth leaves the terminal's last column to the cursor. Below its minimum the two columns of the prompt would leave
+// too little for text.
+func (s *state) editorWidth() int { return max(s.width-1, minWidth+2) }
+
+// update changes the state as a message of the terminal, the Screen or a timer demands.
 func (s *state) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		s.width, s.height = msg.Width, msg.Height
-		s.editor.SetWidth(max(s.width-1, 10))
+		s.editor.SetWidth(s.editorWidth())
 		if s.question != nil && s.question.keys == "" {
-			s.question.line.SetWidth(max(s.width-1, 10))
+			s.question.line.SetWidth(s.editorWidth())
 		}
 	case tea.KeyPressMsg:
 		return s.key(msg)
 	case tea.PasteMsg:
 		s.paste(msg.Content)
 	case tea.CursorPositionMsg:
-		s.acceptKeys(s.asked)
-	case acceptMsg:
-		s.acceptKeys(msg.id)
+		s.showQuestion(s.asked)
+	case showMsg:
+		s.showQuestion(msg.id)
 	case tickMsg:
 		s.now = time.Time(msg)
 		if s.work != nil {
@@ -149,8 +154,8 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 	case dropMsg:
 		s.drop(msg.reply)
 	case workMsg:
-		s.work = &work{label: msg.label, cancel: msg.cancel, since: s.now}
-		s.leaving = false
+		s.work = &work{label: msg.label, start: msg.start, cancel: msg.cancel}
+		s.now, s.leaving = msg.start, false
 		return tick()
 	case statusMsg:
 		if s.work != nil {
@@ -166,7 +171,7 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) }) }
 
-// read sends the next message to reply, as soon as there is one.
+// read sends the next message to reply as soon as the user has sent one.
 func (s *state) read(reply chan<- answer) {
 	switch {
 	case s.ended:
@@ -179,21 +184,23 @@ func (s *state) read(reply chan<- answer) {
 	}
 }
 
+// ask sets the question, and has it shown when the terminal has answered or showAfter has passed.
 func (s *state) ask(msg askMsg) tea.Cmd {
 	s.asked++
 	q := &question{id: s.asked, label: msg.label, keys: msg.keys, reply: msg.reply}
 	if q.keys == "" {
 		q.line = newEditor("? ")
-		q.line.SetWidth(max(s.width-1, 10))
+		q.line.SetWidth(s.editorWidth())
 		q.line.SetValue(msg.text)
 	}
 	s.question = q
-	return tea.Batch(tea.RequestCursorPosition, tea.Tick(acceptAfter, func(time.Time) tea.Msg { return acceptMsg{q.id} }))
+	return tea.Batch(tea.RequestCursorPosition, tea.Tick(showAfter, func(time.Time) tea.Msg { return showMsg{q.id} }))
 }
 
-func (s *state) acceptKeys(id int) {
+// showQuestion shows the question with the id, unless another question has replaced it.
+func (s *state) showQuestion(id int) {
 	if s.question != nil && s.question.id == id {
-		s.question.accepts = true
+		s.question.shown = true
 	}
 }
 
@@ -229,24 +236,24 @@ func (s *state) key(k tea.KeyPressMsg) tea.Cmd {
 // interrupt stops the work, or empties the editor, or ends the input. It never sends the typed text.
 func (s *state) interrupt() tea.Cmd {
 	q := s.question
-	if q != nil { // an interrupt stops the work, not only its question
+	if q != nil {
 		s.question = nil
-		defer func() { q.reply <- answer{err: ErrInterrupted} }()
+		defer func() { q.reply <- answer{err: ErrInterrupted} }() // after work.cancel, so that the caller finds the work cancelled
 	}
 	switch {
-	case s.work == nil && q != nil:
+	case s.work == nil && q != nil: // the interrupt only ends the question
 	case s.work != nil && s.work.stopping:
 		s.work.forced = true
 		return tea.Quit
 	case s.work != nil:
 		s.work.stopping = true
 		s.work.cancel()
-		if len(s.queue) > 0 { // queued messages were meant for after the work: move them back into the editor
+		if len(s.queue) > 0 { // the user may not want to send them after interrupted work: move them back into the editor
 			s.setValue(strings.Join(append(s.queue, s.editor.Value()), "\n"))
 			s.queue = nil
 		}
 	case s.leaving:
-		s.leave()
+		s.endInput()
 	default:
 		s.clear()
 		s.leaving = true
@@ -254,7 +261,8 @@ func (s *state) interrupt() tea.Cmd {
 	return nil
 }
 
-func (s *state) leave() {
+// endInput makes this reader and all later readers get ErrLeft.
+func (s *state) endInput() {
 	s.ended = true
 	if s.reader != nil {
 		s.reader <- answer{err: ErrLeft}
@@ -265,8 +273,8 @@ func (s *state) leave() {
 // answerKey handles a key for the question.
 func (s *state) answerKey(k tea.KeyPressMsg, name string) {
 	q := s.question
-	if !q.accepts {
-		return // typed before the question was shown
+	if !q.shown {
+		return // the key was pressed before the question was shown
 	}
 	reply := func(a answer) {
 		s.question = nil
@@ -294,25 +302,22 @@ func (s *state) editKey(k tea.KeyPressMsg, name string) {
 		return
 	case name == "ctrl+d" && s.editor.Value() == "":
 		if s.work == nil {
-			s.leave()
+			s.endInput()
 		}
 		return
 	case name == "tab":
 		s.completeWord()
 		return
-	case (name == "up" || name == "down") && len(s.menu) > 0:
-		s.picked += len(s.menu)
-		if name == "up" {
-			s.picked--
-		} else {
-			s.picked++
-		}
-		s.picked %= len(s.menu)
+	case name == "up" && len(s.menu) > 0:
+		s.picked = (s.picked + len(s.menu) - 1) % len(s.menu)
 		return
-	case name == "up" && s.editor.Line() == 0 && s.editor.LineInfo().RowOffset == 0:
+	case name == "down" && len(s.menu) > 0:
+		s.picked = (s.picked + 1) % len(s.menu)
+		return
+	case name == "up" && s.editor.Line() == 0 && s.editor.LineInfo().RowOffset == 0: // in the first row
 		s.showEntry(s.entry - 1)
 		return
-	case name == "down" && s.editor.Line() == s.editor.LineCount()-1 && s.editor.LineInfo().RowOffset+1 >= s.editor.LineInfo().Height:
+	case name == "down" && s.editor.Line() == s.editor.LineCount()-1 && s.editor.LineInfo().RowOffset+1 >= s.editor.LineInfo().Height: // in the last row
 		s.showEntry(s.entry + 1)
 		return
 	case name == "esc":
@@ -323,11 +328,11 @@ func (s *state) editKey(k tea.KeyPressMsg, name string) {
 	s.suggest()
 }
 
-// enter sends the text of the editor. A backslash at its end continues it on the next line.
+// enter sends the message in the editor, or begins a new line if the message ends with a backslash.
 func (s *state) enter() {
 	value := s.editor.Value()
-	if more, ok := strings.CutSuffix(value, `\`); ok {
-		s.setValue(more + "\n")
+	if text, ok := strings.CutSuffix(value, `\`); ok {
+		s.setValue(text + "\n")
 		return
 	}
 	text := strings.TrimSpace(s.expand(value))
@@ -344,12 +349,13 @@ func (s *state) enter() {
 	s.reader = nil
 }
 
-// clear empties the editor.
+// clear empties the editor for a new message.
 func (s *state) clear() {
 	s.editor.Reset()
 	s.pastes, s.menu, s.draft, s.entry = nil, nil, "", len(s.History.entries)
 }
 
+// setValue replaces the text of the editor, and moves the cursor behind the text.
 func (s *state) setValue(text string) {
 	s.editor.SetValue(text)
 	s.editor.MoveToEnd()
@@ -357,7 +363,8 @@ func (s *state) setValue(text string) {
 	s.menu = nil
 }
 
-// showEntry puts entry i of the history into the editor. After the last entry comes the draft that was typed.
+// showEntry puts entry i of the history into the editor, or the draft if i is the number of entries. Another i has no
+// effect.
 func (s *state) showEntry(i int) {
 	n := len(s.History.entries)
 	if i < 0 || i > n {
@@ -366,7 +373,8 @@ func (s *state) showEntry(i int) {
 	if s.entry == n {
 		s.draft = s.editor.Value()
 	}
-	if s.entry = i; i == n {
+	s.entry = i
+	if i == n {
 		s.setValue(s.draft)
 	} else {
 		s.setValue(s.History.entries[i])
@@ -376,21 +384,18 @@ func (s *state) showEntry(i int) {
 // suggest fills the menu for the word before the cursor.
 func (s *state) suggest() {
 	s.menu, s.picked = nil, 0
-	word := s.word()
+	word := s.commandOrFile()
 	if s.Complete != nil && word != "" {
 		s.menu = s.Complete(word)
 	}
 }
 
-// word returns the word before the cursor if it can be completed: a command at the beginning, or one
-// that begins with @.
-func (s *state) word() string {
-	lines := strings.Split(s.editor.Value(), "\n")
-	row, col := s.editor.Line(), s.editor.Column()
-	if row >= len(lines) {
-		return ""
-	}
-	before := string([]rune(lines[row])[:min(col, len([]rune(lines[row])))])
+// commandOrFile returns the word before the cursor if the word can be completed: a word that begins with / at the
+// beginning of the message, or with @ anywhere. It returns "" for other words.
+func (s *state) commandOrFile() string {
+	row := s.editor.Line()
+	line := strings.Split(s.editor.Value(), "\n")[row]
+	before := string([]rune(line)[:s.editor.Column()])
 	word := before[strings.LastIndexAny(before, " \t")+1:]
 	if strings.HasPrefix(word, "@") || row == 0 && word == before && strings.HasPrefix(word, "/") {
 		return word
@@ -398,45 +403,42 @@ func (s *state) word() string {
 	return ""
 }
 
-// completeWord extends the word before the cursor to the common prefix of all candidates, or else replaces it by
-// the picked one.
+// completeWord completes the word before the cursor to the common prefix of all candidates, or, if the word is that
+// prefix already, to the picked candidate.
 func (s *state) completeWord() {
 	if s.menu == nil {
 		s.suggest()
 	}
-	word := s.word()
+	word := s.commandOrFile()
 	if len(s.menu) == 0 || word == "" {
 		return
 	}
-	to := s.menu[0].Text
+	completed := s.menu[0].Text
 	for _, c := range s.menu[1:] {
-		to = commonPrefix(to, c.Text)
+		completed = commonPrefix(completed, c.Text)
 	}
-	if len(to) <= len(word) {
-		to = s.menu[s.picked].Text
+	if len(completed) <= len(word) {
+		completed = s.menu[s.picked].Text
 	}
-	if rest, ok := strings.CutPrefix(to, word); ok {
+	if rest, ok := strings.CutPrefix(completed, word); ok {
 		s.editor.InsertString(rest)
 	}
-	if s.suggest(); len(s.menu) == 1 && s.menu[0].Text == to {
+	s.suggest()
+	if len(s.menu) == 1 && s.menu[0].Text == completed { // nothing is left to complete
 		s.menu = nil
 	}
 }
 
 func commonPrefix(a, b string) string {
-	n := 0
-	for i, r := range a {
-		if !strings.HasPrefix(b[min(i, len(b)):], string(r)) {
-			break
-		}
-		n = i + len(string(r))
+	for !strings.HasPrefix(b, a) {
+		_, n := utf8.DecodeLastRuneInString(a)
+		a = a[:len(a)-n]
 	}
-	return a[:n]
+	return a
 }
 
-// visibleMenu returns the shown candidates, and the index of the picked one.
+// visibleMenu returns the candidates to show, and the index of the picked candidate among them.
 func (s *state) visibleMenu() (shown []Candidate, picked int) {
 	from := max(0, min(s.picked-maxMenu/2, len(s.menu)-maxMenu))
-	shown = s.menu[from:min(len(s.menu), from+maxMenu)]
-	return slices.Clip(shown), s.picked - from
+	return s.menu[from:min(len(s.menu), from+maxMenu)], s.picked - from
 }

@@ -140,7 +140,7 @@ func TestKeysAnyhow(t *testing.T) {
 			press(t, s, rapid.SampledFrom(all).Draw(rt, "key"), reply)
 			text, cursor := s.view()
 			lines := strings.Split(text, "\n")
-			if len(lines) > max(frameRows(s.height), 4) {
+			if len(lines) > max(maxFrameRows(s.height), 4) {
 				rt.Fatalf("%d rows of %d:\n%s", len(lines), s.height, text)
 			}
 			for _, line := range lines {

@@ -9,36 +9,36 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// frameRows is the maximum number of redrawn rows; the others show printed text.
-func frameRows(height int) int { return max(4, height*2/3) }
+// maxFrameRows is the maximum number of redrawn rows. The terminal's other rows show printed text.
+func maxFrameRows(height int) int { return max(4, height*2/3) }
 
-// view returns the frame below the printed lines, and the cursor; nil for none.
+// view returns the frame below the printed lines, and the cursor; nil for none. From top to bottom the frame has the end
+// of the streamed text, the status (the queue and the running work), and the input.
 func (s *state) view() (text string, cursor *tea.Cursor) {
-	below, cursor := s.input()
-	var above []string
-	for _, m := range s.queue {
-		above = append(above, s.faint("  next: "+firstLine(m)))
+	input, cursor := s.input()
+	var status []string
+	for _, message := range s.queue {
+		status = append(status, s.faint("  next: "+firstLine(message)))
 	}
-	if s.work != nil && (s.question == nil || s.work.stopping) {
-		above = append(above, s.faint(s.statusLine()))
+	if s.work != nil && (s.question == nil || s.work.stopping) { // during a question the work waits for the user
+		status = append(status, s.faint(s.statusLine()))
 	}
-	rows := frameRows(s.height)
-	if over := len(below) - rows; over > 0 { // keep the row of the cursor
-		cut := over
-		if cursor != nil {
-			cut = min(over, cursor.Y)
+	rows := maxFrameRows(s.height)
+	if cut := len(input) - rows; cut > 0 {
+		if cursor != nil { // keep the row of the cursor
+			cut = min(cut, cursor.Y)
 			cursor.Y -= cut
 		}
-		below = below[cut:min(len(below), cut+rows)]
+		input = input[cut : cut+rows]
 	}
-	if over := len(above) + len(below) - rows; over > 0 {
-		above = above[min(over, len(above)):]
+	if over := len(status) + len(input) - rows; over > 0 {
+		status = status[min(over, len(status)):]
 	}
-	lines := append(s.tailLines(rows-len(above)-len(below)), above...)
+	lines := append(s.tailLines(rows-len(status)-len(input)), status...)
 	if cursor != nil {
-		cursor.Y = len(lines) + min(cursor.Y, len(below)-1) // the editor scrolls only after a resize
+		cursor.Y = len(lines) + min(cursor.Y, len(input)-1) // after a resize the row of the cursor is outdated until the editor scrolls
 	}
-	lines = append(lines, below...)
+	lines = append(lines, input...)
 	for i, line := range lines {
 		lines[i] = ansi.Truncate(line, max(s.width, 1), "…")
 	}
@@ -54,33 +54,33 @@ func (s *state) tailLines(n int) []string {
 	return lines[max(0, len(lines)-n):]
 }
 
-// statusLine shows the label of the work, its time, and how to stop it.
+// statusLine returns the work's label, duration and tokens, and how to stop the work.
 func (s *state) statusLine() string {
 	w := s.work
 	if w.stopping {
 		return "stopping; Ctrl-C again ends kitbag at once"
 	}
 	parts := []string{w.label}
-	if d := s.now.Sub(w.since); d >= time.Second {
+	if d := s.now.Sub(w.start); d >= time.Second {
 		parts = append(parts, d.Truncate(time.Second).String())
 	}
 	if w.tokens > 0 {
-		parts = append(parts, tokens(w.tokens))
+		parts = append(parts, tokenCount(w.tokens))
 	}
 	return strings.Join(append(parts, "Ctrl-C stops"), " · ")
 }
 
-func tokens(n int) string {
+func tokenCount(n int) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d tokens", n)
 	}
 	return fmt.Sprintf("%.1fk tokens", float64(n)/1000)
 }
 
-// input returns the question, or else the editor with its menu, and the cursor in it.
+// input returns the question, or else the editor with its menu, and the cursor in the returned lines.
 func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	if q := s.question; q != nil {
-		if !q.accepts {
+		if !q.shown {
 			return nil, nil
 		}
 		lines = fold(q.label, max(s.width, minWidth))
@@ -96,14 +96,11 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	lines = strings.Split(s.editor.View(), "\n")
 	shown, picked := s.visibleMenu()
 	for i, c := range shown {
-		line := "  " + c.Text
-		if c.Help != "" {
-			line = fmt.Sprintf("  %-14s %s", c.Text, c.Help)
-		}
+		marker := " "
 		if i == picked {
-			line = ">" + line[1:]
+			marker = ">"
 		}
-		lines = append(lines, s.faint(line))
+		lines = append(lines, s.faint(strings.TrimRight(fmt.Sprintf("%s %-14s %s", marker, c.Text, c.Help), " ")))
 	}
 	if s.leaving {
 		lines = append(lines, s.faint("Ctrl-C again leaves"))
@@ -113,7 +110,7 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 
 func (s *state) faint(text string) string { return Paint(s.Colour, faint, text) }
 
-// firstLine returns the first line of text, with a mark if there are more.
+// firstLine returns the first line of text, with … if more lines follow.
 func firstLine(text string) string {
 	line, _, more := strings.Cut(plain(text), "\n")
 	if more {

@@ -10,18 +10,18 @@ import (
 // minWidth is the smallest width of wrapped text in columns, however narrow the terminal and however deep the indent.
 const minWidth = 8
 
-// wrap breaks s into lines of at most width columns, at spaces if there are any. A style that is open at
-// the end of a line is closed there and opened again on the next.
+// wrap breaks s into lines of at most width columns, at spaces if possible. A style that continues on the next line is
+// closed at the line's end and opened again.
 func wrap(s string, width int) []string {
 	return strings.Split(lipgloss.Wrap(s, width, ""), "\n")
 }
 
-// Columns breaks lines at exactly width columns, for text in which spaces matter.
-func Columns(s string, width int) []string {
+// HardWrap breaks lines after exactly width columns, for text in which spaces matter.
+func HardWrap(s string, width int) []string {
 	return strings.Split(ansi.Hardwrap(s, width, true), "\n")
 }
 
-// fold breaks the lines of text that are too long. The rest of a line is indented, so that it cannot look
+// fold wraps the lines of text that are wider than width. The rest of a line is indented, so that the rest cannot look
 // like another line.
 func fold(text string, width int) (lines []string) {
 	for line := range strings.SplitSeq(text, "\n") {
@@ -30,13 +30,13 @@ func fold(text string, width int) (lines []string) {
 			continue
 		}
 		margin := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
-		margin = margin[:min(len(margin), width/2)]
+		margin = margin[:min(len(margin), width/2)] // a deep margin would leave too little for text
 		lines = append(lines, indent(wrap(line, max(width-len(margin), minWidth)), "", margin)...)
 	}
 	return lines
 }
 
-// indent puts first before the first line and rest before the others.
+// indent puts first before the first line and rest before the other lines, without spaces at the end of a blank line.
 func indent(lines []string, first, rest string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {
@@ -71,7 +71,7 @@ func onlyColours(s string) string {
 			b.WriteString(s[:end+1])
 			s = s[end+1:]
 		} else {
-			s = s[2:]
+			s = s[2:] // without "\x1b[" the parameters are plain text
 		}
 	}
 }
