@@ -31,6 +31,7 @@ type state struct {
 	tail     string // the end of the streamed text
 	question *question
 	asked    int // number of questions so far, and id of the last
+	requests int // requests for the position of the cursor that the terminal has not answered
 }
 
 // A Candidate is a possible completion of the word before the cursor.
@@ -76,13 +77,13 @@ type (
 		cancel func()
 	}
 	statusMsg struct {
-		label  string // "" to keep it
+		label  string // "" to keep the label
 		tokens int
 	}
-	doneMsg struct{}
-	tailMsg struct{ text string }
-	tickMsg time.Time
-	showMsg struct{ id int } // shows the question with the id
+	doneMsg struct{}              // the work has ended
+	tailMsg struct{ text string } // replaces state.tail
+	tickMsg time.Time             // a second of the work has passed
+	showMsg struct{ id int }      // shows the question with the id
 )
 
 const (
@@ -139,7 +140,12 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 	case tea.PasteMsg:
 		s.paste(msg.Content)
 	case tea.CursorPositionMsg:
-		s.showQuestion(s.asked)
+		s.requests = max(0, s.requests-1) // never negative, since Shift-F3 looks like an answer
+		if s.requests == 0 {              // all other answers are to the requests of earlier questions
+			s.showQuestion(s.asked)
+		}
+	case tea.ResumeMsg:
+		s.requests = 0 // another program may have read the answers
 	case showMsg:
 		s.showQuestion(msg.id)
 	case tickMsg:
@@ -187,6 +193,7 @@ func (s *state) read(reply chan<- answer) {
 // ask sets the question, and has it shown when the terminal has answered or showAfter has passed.
 func (s *state) ask(msg askMsg) tea.Cmd {
 	s.asked++
+	s.requests++
 	q := &question{id: s.asked, label: msg.label, keys: msg.keys, reply: msg.reply}
 	if q.keys == "" {
 		q.line = newEditor("? ")

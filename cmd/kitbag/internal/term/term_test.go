@@ -83,6 +83,8 @@ func TestKeys(t *testing.T) {
 		{"a key after it is", "<ask>y<shown>n", "n", ""},
 		{"other keys are not", "<ask><shown>x<enter>", "", ""},
 		{"a paste is no key", "<ask><shown><paste:y>", "", ""},
+		{"a question is not shown by the answer to an earlier one", "<ask><c><ask><shown>y", "error: interrupted", ""},
+		{"but by its own", "<ask><c><ask><shown><shown>y", "error: interrupted, y", ""},
 		{"upper case", "<ask><shown>Y", "y", ""},
 		{"what was typed stays behind a question", "dra<ask><shown>yft", "y", "draft"},
 		{"a line", "<line><shown>er<enter>", "older", ""},
