@@ -80,8 +80,8 @@ func New(ctx context.Context, dirs []string) (r *Recorder, err error) {
 	}
 	slices.Sort(real)
 	for i, path := range slices.Compact(real) {
-		if n := len(r.dirs); n > 0 && isBelow(path, r.dirs[n-1].path) {
-			continue
+		if slices.ContainsFunc(r.dirs, func(d *directory) bool { return isBelow(path, d.path) }) {
+			continue // the snapshots of that directory include this one
 		}
 		d := &directory{path: path, git: filepath.Join(r.tmp, fmt.Sprint(i))}
 		if err := d.init(ctx, r.tmp); err != nil {

@@ -174,7 +174,8 @@ func ownRepository(t *testing.T, dir string) {
 }
 
 func TestDiff(t *testing.T) {
-	dir, other := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
+	other := dir + "-other" // is between dir and dir/sub when sorted
 	write(t, dir, map[string]string{"sub/a": "one\n"})
 	write(t, other, map[string]string{"b": "one\n"})
 	k := newKeeper(t, dir, other, dir, filepath.Join(dir, "sub"))
