@@ -1,12 +1,12 @@
 // Package undo makes snapshots of directories, shows the changes between them, and undoes changes.
 //
-// It uses git, with a separate repository for each directory in a temporary directory. It neither reads nor changes
-// a repository in the directory, whose configuration may name programs to run, and whose objects may be removed or
-// forged.
+// The snapshots of each directory are in a git repository of their own, in a temporary directory. The package neither
+// reads nor changes the user's repositories: their configuration may name programs to run, and their objects may be
+// removed or forged.
 //
-// A snapshot does not include files that .gitignore excluded at the first snapshot, repositories inside a
-// directory, empty directories, owners, times, and modes other than the executable bit. A .gitignore that is
-// written later hides nothing. Directories with more than MaxFiles files or MaxBytes bytes cannot be used.
+// A snapshot does not include files that a .gitignore excluded at the first snapshot, repositories inside a
+// directory, empty directories, owners, times, and modes other than the executable bit. Later changes of a .gitignore
+// have no effect. A directory with more than MaxFiles files or MaxBytes bytes is an error at the first snapshot.
 package undo
 
 import (
@@ -24,36 +24,43 @@ import (
 	"time"
 )
 
-// MaxFiles and MaxBytes limit the number and the total size of the files of a directory.
+// MaxFiles and MaxBytes limit the number and the total size of the files of a directory. Only tests change them.
 var (
 	MaxFiles = 50_000
 	MaxBytes = int64(512 << 20)
 )
 
-// timeLimit is the time limit for the snapshot of a directory.
-const timeLimit = 20 * time.Second
+// maxSnapshotTime is the time limit for the snapshot of a directory.
+const maxSnapshotTime = 20 * time.Second
 
 // A Recorder makes snapshots of directories. It is not safe for concurrent use.
 type Recorder struct {
-	tmp  string
+	tmp  string // the temporary directory with the repositories
 	dirs []*directory
 }
 
-// A Snapshot has, for each directory, the id of a git tree and the names of the repositories in it, separated by NULs.
+// A Snapshot has a dirSnapshot for each directory, as a string: its tree and repositories, separated by NULs. Snapshots
+// of the same files are equal.
 type Snapshot []string
 
 // directory returns the snapshot of the i-th directory.
-func (s Snapshot) directory(i int) (tree string, repositories []string) {
+func (s Snapshot) directory(i int) dirSnapshot {
 	list := strings.Split(s[i], "\x00")
-	return list[0], list[1:]
+	return dirSnapshot{list[0], list[1:]}
+}
+
+// A dirSnapshot is a snapshot of one directory.
+type dirSnapshot struct {
+	tree         string   // the id of a git tree
+	repositories []string // the paths of the repositories inside the directory, whose files are not in the tree
 }
 
 // A directory is one of the directories of a Recorder.
 type directory struct {
-	path  string // absolute, without links
-	git   string // the path of its separate repository
-	skip  string // pattern of a path to leave out; "" for none
-	ready bool   // its size has been checked, and excludeFile has been written
+	path        string // absolute, without links
+	gitDir      string // the path of the repository with the snapshots
+	skip        string // the pattern of the temporary directory, if it is below path
+	hasSnapshot bool   // the first snapshot has written excludeFile and checked the limits
 }
 
 // New returns a Recorder for existing directories, which may overlap. The caller must call Close.
@@ -83,7 +90,7 @@ func New(ctx context.Context, dirs []string) (r *Recorder, err error) {
 		if slices.ContainsFunc(r.dirs, func(d *directory) bool { return isBelow(path, d.path) }) {
 			continue // the snapshots of that directory include this one
 		}
-		d := &directory{path: path, git: filepath.Join(r.tmp, fmt.Sprint(i))}
+		d := &directory{path: path, gitDir: filepath.Join(r.tmp, fmt.Sprint(i))}
 		if err := d.init(ctx, r.tmp); err != nil {
 			return r, err
 		}
@@ -99,24 +106,26 @@ func isBelow(path, dir string) bool {
 // Close removes all snapshots.
 func (r *Recorder) Close() error { return os.RemoveAll(r.tmp) }
 
-// init creates the repository. skip is a path to leave out, if it is in the directory.
-func (d *directory) init(ctx context.Context, skip string) error {
+// init creates the repository. Snapshots leave out tmp, the temporary directory.
+func (d *directory) init(ctx context.Context, tmp string) error {
 	if _, err := d.run(ctx, nil, "init", "--quiet", "--template=", "--object-format=sha1"); err != nil {
 		return err
 	}
-	if isBelow(skip, d.path) {
-		d.skip = pattern(filepath.ToSlash(strings.TrimPrefix(skip, d.path+"/")) + "/")
+	if isBelow(tmp, d.path) {
+		d.skip = pattern(filepath.ToSlash(strings.TrimPrefix(tmp, d.path+"/")) + "/")
 	}
-	info := filepath.Join(d.git, "info")
-	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n" // git converts no contents, and decides itself which are binary
+	info := filepath.Join(d.gitDir, "info")
+	// These attributes override all .gitattributes: git must not convert contents, and must decide itself which are binary.
+	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n"
 	return errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte(attributes), 0o600),
 		os.WriteFile(d.excludeFile(), []byte(d.skip+"\n"), 0o600))
 }
 
 // excludeFile returns the path of the file with the patterns of files to leave out.
-func (d *directory) excludeFile() string { return filepath.Join(d.git, "info", "exclude") }
+func (d *directory) excludeFile() string { return filepath.Join(d.gitDir, "info", "exclude") }
 
-// writeExcludes copies the patterns of all .gitignore files into excludeFile, so that a later one cannot hide a file.
+// writeExcludes copies the patterns of all .gitignore files into excludeFile, which snapshots use instead of these files:
+// a .gitignore that is written later must not hide a file.
 func (d *directory) writeExcludes(ctx context.Context) error {
 	// The list includes .gitignore files that exclude themselves, but none in excluded directories.
 	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-standard", "--exclude=!.gitignore")
@@ -124,15 +133,16 @@ func (d *directory) writeExcludes(ctx context.Context) error {
 		return err
 	}
 	names := slices.DeleteFunc(strings.Split(string(out), "\x00"), func(name string) bool { return path.Base(name) != ".gitignore" })
-	slices.SortStableFunc(names, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") }) // the last rule decides
+	// The last matching pattern decides, and the deepest .gitignore must decide.
+	slices.SortStableFunc(names, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
 	var all strings.Builder
 	for _, name := range names {
 		file := filepath.Join(d.path, name)
-		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() { // git follows no links there
+		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() { // git ignores a link
 			continue
 		}
 		data, err := os.ReadFile(file)
-		if err != nil {
+		if err != nil { // git also ignores a file that it cannot read
 			continue
 		}
 		dir := ""
@@ -146,27 +156,26 @@ func (d *directory) writeExcludes(ctx context.Context) error {
 	return os.WriteFile(d.excludeFile(), []byte(all.String()+d.skip+"\n"), 0o600)
 }
 
-// topLevelRule converts a line of the .gitignore in dir to a line of one in the top directory.
+// topLevelRule converts a line of the .gitignore in dir to a line for the .gitignore of the top directory. dir is a
+// pattern, or "" for the top directory.
 func topLevelRule(dir, line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
 	}
-	negation := ""
-	text, ok := strings.CutPrefix(line, "!")
-	if ok {
-		negation = "!"
-	}
+	rule := strings.TrimPrefix(line, "!")
+	negation := line[:len(line)-len(rule)]
 	switch {
-	case strings.HasPrefix(line, "#"), strings.Trim(text, "/") == "":
+	case strings.HasPrefix(line, "#"), strings.Trim(rule, "/") == "": // a comment, or no rule
 		return ""
-	case strings.Contains(strings.TrimSuffix(text, "/"), "/"):
-		return negation + dir + "/" + strings.TrimPrefix(text, "/") + "\n"
-	default:
-		return negation + dir + "/**/" + text + "\n"
+	case strings.Contains(strings.TrimSuffix(rule, "/"), "/"): // a path from dir
+		return negation + dir + "/" + strings.TrimPrefix(rule, "/") + "\n"
+	default: // a name at any depth below dir
+		return negation + dir + "/**/" + rule + "\n"
 	}
 }
 
-// pattern returns the pattern of .gitignore that matches a path. A line break becomes ?, since no pattern can have one.
+// pattern returns the .gitignore pattern that matches a path. A line break becomes ?, which matches any character, since
+// no pattern can contain a line break.
 func pattern(path string) string {
 	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "\n", "?", "\r", "?", " ", `\ `).Replace(path)
 }
@@ -175,45 +184,46 @@ func pattern(path string) string {
 func (r *Recorder) Take(ctx context.Context) (Snapshot, error) {
 	var s Snapshot
 	for _, d := range r.dirs {
-		tree, repositories, err := d.snapshot(ctx)
+		taken, err := d.snapshot(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.path, err)
 		}
-		s = append(s, strings.Join(append([]string{tree}, repositories...), "\x00"))
+		s = append(s, strings.Join(append([]string{taken.tree}, taken.repositories...), "\x00"))
 	}
 	return s, nil
 }
 
-func (d *directory) snapshot(ctx context.Context) (tree string, repositories []string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("the snapshot of the files took more than %s", timeLimit))
+// snapshot updates the index, first for the files in it and then for new files, and writes the index as a tree.
+func (d *directory) snapshot(ctx context.Context) (s dirSnapshot, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxSnapshotTime, fmt.Errorf("the snapshot of the files took more than %s", maxSnapshotTime))
 	defer cancel()
 	// A killed git may have left the lock; no other process uses the repository.
-	if err := os.Remove(filepath.Join(d.git, "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", nil, err
+	if err := os.Remove(filepath.Join(d.gitDir, "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
 	}
-	if err := d.removeRepositories(ctx); err != nil {
-		return "", nil, err
+	if err := d.removeRepositories(ctx); err != nil { // an earlier snapshot may have failed before it removed them
+		return s, err
 	}
 	_, err = d.run(ctx, nil, "add", "--update", "--ignore-errors")
 	// Exit code 1 means that some files could not be added.
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) {
-		return "", nil, err
+		return s, err
 	}
 	if err := d.removeRepositories(ctx); err != nil { // a repository may have replaced a file
-		return "", nil, err
+		return s, err
 	}
 	files, repositories, err := d.untracked(ctx)
 	if err != nil {
-		return "", nil, err
+		return s, err
 	}
 	if err := d.add(ctx, files); err != nil {
-		return "", nil, err
+		return s, err
 	}
 	if err := d.removeRepositories(ctx); err != nil { // a repository may have been created meanwhile
-		return "", nil, err
+		return s, err
 	}
 	out, err := d.run(ctx, nil, "write-tree")
-	return strings.TrimSpace(string(out)), repositories, err
+	return dirSnapshot{strings.TrimSpace(string(out)), repositories}, err
 }
 
 // add adds files to the index, except those that git cannot add, such as files that only another user can read.
@@ -235,8 +245,8 @@ func (d *directory) add(ctx context.Context, files []string) error {
 	return d.add(ctx, files[half:])
 }
 
-// removeRepositories removes repositories inside the directory from the index. Otherwise git would run itself in
-// each of them, with their configuration.
+// removeRepositories removes repositories inside the directory from the index. Otherwise git would start another git in
+// each repository, with that repository's configuration.
 func (d *directory) removeRepositories(ctx context.Context) error {
 	out, err := d.run(ctx, nil, "ls-files", "-z", "--stage")
 	if err != nil {
@@ -244,7 +254,7 @@ func (d *directory) removeRepositories(ctx context.Context) error {
 	}
 	var names []string
 	for entry := range strings.SplitSeq(string(out), "\x00") { // MODE ID STAGE, a tab, NAME
-		if _, name, ok := strings.Cut(entry, "\t"); ok && strings.HasPrefix(entry, "160000 ") {
+		if _, name, ok := strings.Cut(entry, "\t"); ok && strings.HasPrefix(entry, "160000 ") { // the mode of a repository
 			names = append(names, name)
 		}
 	}
@@ -255,10 +265,10 @@ func (d *directory) removeRepositories(ctx context.Context) error {
 	return err
 }
 
-// untracked returns the files that are not in the index, and the repositories inside the directory. The first call
-// copies the patterns of .gitignore files and checks the limits.
+// untracked returns the files that are not in the index, and the repositories inside the directory. For the first
+// snapshot it writes excludeFile and checks the limits.
 func (d *directory) untracked(ctx context.Context) (files, repositories []string, err error) {
-	if !d.ready {
+	if !d.hasSnapshot {
 		if err := d.writeExcludes(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -269,58 +279,58 @@ func (d *directory) untracked(ctx context.Context) (files, repositories []string
 	}
 	size := int64(0)
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		if repository, ok := strings.CutSuffix(name, "/"); ok {
+		if repository, ok := strings.CutSuffix(name, "/"); ok { // git lists a repository, but not its files
 			repositories = append(repositories, repository)
 		} else if info, err := os.Lstat(filepath.Join(d.path, name)); err == nil && name != "" {
 			files = append(files, name)
 			size += info.Size()
 		}
 	}
-	if !d.ready && (len(files) > MaxFiles || size > MaxBytes) {
-		return nil, nil, fmt.Errorf("%d files with %d MB in total are too much for a snapshot; at most %d files with %d MB are possible", len(files), size>>20, MaxFiles, MaxBytes>>20)
+	if !d.hasSnapshot && (len(files) > MaxFiles || size > MaxBytes) {
+		return nil, nil, fmt.Errorf("too large for a snapshot: %d files with %d MB in total; the limits are %d files and %d MB", len(files), size>>20, MaxFiles, MaxBytes>>20)
 	}
-	d.ready = true
+	d.hasSnapshot = true
 	return files, repositories, nil
 }
 
-// Diff returns the changes between two snapshots as unified diffs. Paths in base are relative to it.
+// Diff returns the changes between two snapshots as unified diffs. The paths of files below base are relative to base.
 func (r *Recorder) Diff(ctx context.Context, from, to Snapshot, base string) (string, error) {
 	var all strings.Builder
 	for i, d := range r.dirs {
-		before, beforeRepos := from.directory(i)
-		after, afterRepos := to.directory(i)
+		before, after := from.directory(i), to.directory(i)
 		prefix, err := filepath.Rel(base, d.path)
 		if err != nil || prefix == ".." || strings.HasPrefix(prefix, "../") {
 			prefix = d.path
 		}
-		prefix = filepath.ToSlash(filepath.Clean(prefix)) + "/"
+		prefix = strings.TrimPrefix(filepath.ToSlash(filepath.Clean(prefix))+"/", "./")
 		out, err := d.run(ctx, nil, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
-			"--src-prefix="+strings.TrimPrefix(prefix, "./"), "--dst-prefix="+strings.TrimPrefix(prefix, "./"), before, after)
+			"--src-prefix="+prefix, "--dst-prefix="+prefix, before.tree, after.tree)
 		if err != nil {
 			return "", err
 		}
 		all.Write(out)
-		for _, name := range inOneOnly(beforeRepos, afterRepos) {
-			fmt.Fprintf(&all, "%s is or was a separate repository, whose files are not in snapshots\n", strings.TrimPrefix(prefix, "./")+name)
+		for _, name := range inOneOnly(before.repositories, after.repositories) {
+			fmt.Fprintf(&all, "%s is or was a separate repository, whose files are not in snapshots\n", prefix+name)
 		}
 	}
 	return all.String(), nil
 }
 
-// A Report is the result of [Recorder.Restore]. The paths are absolute, and sorted in each directory.
+// A Report is the result of [Recorder.Restore]. All paths are absolute. The paths of a list are in the order of the
+// directories, and sorted within a directory.
 type Report struct {
-	Restored     []string
-	Kept         []string // left unchanged, since they have changed after the second snapshot
-	Failed       []string // could not be restored
-	Err          error    // the reasons for some of Failed
-	Repositories []string // inside a directory; left unchanged with all their files
+	Restored     []string // files
+	Kept         []string // files that were left as they are, since they have changed after the second snapshot
+	Failed       []string // files that could not be restored
+	Err          error    // why files could not be restored, as far as known
+	Repositories []string // repositories inside a directory, which were left as they are
 }
 
 // A plan has the changes that [Recorder.Restore] will make in a directory.
 type plan struct {
-	tree    string
-	remove  []string // files that were created
-	restore []string // files that were changed or removed
+	tree      string   // the tree to take files from
+	remove    []string // files that are not in the tree
+	overwrite []string // files that are in the tree
 }
 
 // Restore undoes the changes from one snapshot to a later one, except in files that have changed since. If it returns
@@ -332,25 +342,20 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 	}
 	plans := make([]plan, len(r.dirs))
 	for i, d := range r.dirs {
-		if plans[i], err = d.plan(ctx, i, from, to, now, &report); err != nil {
+		if plans[i], err = d.plan(ctx, from.directory(i), to.directory(i), now.directory(i), &report); err != nil {
 			return Report{}, err
 		}
 	}
 	for i, d := range r.dirs {
-		report.Err = errors.Join(report.Err, d.restore(ctx, plans[i]))
+		report.Err = errors.Join(report.Err, d.execute(ctx, plans[i]))
 	}
 	after, err := r.Take(ctx)
 	for i, d := range r.dirs {
 		var notRestored []change
 		if err == nil {
-			tree, repositories := after.directory(i)
-			notRestored, err = d.diffTrees(ctx, plans[i].tree, tree)
-			notRestored = slices.DeleteFunc(notRestored, func(c change) bool { // in a repository: there a file is never in a tree, even if it was restored
-				_, err := os.Lstat(filepath.Join(d.path, c.name))
-				return err == nil && slices.ContainsFunc(repositories, func(repository string) bool { return isBelow(c.name, repository) })
-			})
+			notRestored, err = d.notRestored(ctx, plans[i].tree, after.directory(i))
 		}
-		for _, name := range slices.Sorted(slices.Values(slices.Concat(plans[i].remove, plans[i].restore))) {
+		for _, name := range slices.Sorted(slices.Values(slices.Concat(plans[i].remove, plans[i].overwrite))) {
 			path := filepath.Join(d.path, name)
 			if err != nil || slices.ContainsFunc(notRestored, func(c change) bool { return c.name == name }) {
 				report.Failed = append(report.Failed, path)
@@ -363,39 +368,37 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 	return report, nil
 }
 
-// plan returns the plan for a directory, and adds the files that will be left unchanged to the report.
-func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, report *Report) (plan, error) {
-	before, beforeRepos := from.directory(i)
-	after, afterRepos := to.directory(i)
-	current, currentRepos := now.directory(i)
-	p := plan{tree: before}
-	changed, err := d.diffTrees(ctx, before, after)
+// plan returns the plan that undoes the changes between before and after, and adds what the plan leaves as it is to the
+// report.
+func (d *directory) plan(ctx context.Context, before, after, now dirSnapshot, report *Report) (plan, error) {
+	p := plan{tree: before.tree}
+	changes, err := d.diffTrees(ctx, before.tree, after.tree)
 	if err != nil {
 		return p, err
 	}
-	since, err := d.diffTrees(ctx, after, current)
+	laterChanges, err := d.diffTrees(ctx, after.tree, now.tree)
 	if err != nil {
 		return p, err
 	}
-	repositories := slices.Concat(beforeRepos, currentRepos)
-	untouched := inOneOnly(beforeRepos, afterRepos)
-	for _, c := range changed {
+	repositories := slices.Concat(before.repositories, now.repositories)
+	skipped := inOneOnly(before.repositories, after.repositories)
+	for _, c := range changes {
 		path := filepath.Join(d.path, c.name)
 		_, err := os.Lstat(path)
-		overlap := slices.IndexFunc(repositories, func(name string) bool { return touches([]change{{name: name}}, c.name) })
+		repository := slices.IndexFunc(repositories, func(name string) bool { return overlap(name, c.name) })
 		switch {
-		case overlap >= 0 && err == nil: // it is, contains or is in a repository, whose files are in no snapshot
-			untouched = append(untouched, repositories[overlap])
-		case touches(since, c.name):
+		case repository >= 0 && err == nil: // restoring the path could change files that are in no snapshot
+			skipped = append(skipped, repositories[repository])
+		case slices.ContainsFunc(laterChanges, func(later change) bool { return overlap(later.name, c.name) }):
 			report.Kept = append(report.Kept, path)
 		case c.created:
 			p.remove = append(p.remove, c.name)
 		default:
-			p.restore = append(p.restore, c.name)
+			p.overwrite = append(p.overwrite, c.name)
 		}
 	}
-	slices.Sort(untouched)
-	for _, name := range slices.Compact(untouched) {
+	slices.Sort(skipped)
+	for _, name := range slices.Compact(skipped) {
 		report.Repositories = append(report.Repositories, filepath.Join(d.path, name))
 	}
 	return p, nil
@@ -406,9 +409,9 @@ func inOneOnly(a, b []string) []string {
 	return slices.DeleteFunc(slices.Concat(a, b), func(name string) bool { return slices.Contains(a, name) && slices.Contains(b, name) })
 }
 
-// restore carries out the plan. It also removes directories that become empty. After an error about one file it
-// continues with the next.
-func (d *directory) restore(ctx context.Context, p plan) error {
+// execute makes the changes of the plan, and removes directories that become empty. After an error about one file it
+// continues with the next file.
+func (d *directory) execute(ctx context.Context, p plan) error {
 	root, err := os.OpenRoot(d.path) // a link that was created meanwhile cannot lead out of the directory
 	if err != nil {
 		return err
@@ -424,20 +427,26 @@ func (d *directory) restore(ctx context.Context, p plan) error {
 			dir = path.Dir(dir)
 		}
 	}
-	if len(p.restore) > 0 {
-		_, err = d.run(ctx, []byte(strings.Join(p.restore, "\x00")), "restore", "--source="+p.tree, "--worktree",
+	if len(p.overwrite) > 0 {
+		_, err = d.run(ctx, []byte(strings.Join(p.overwrite, "\x00")), "restore", "--source="+p.tree, "--worktree",
 			"--no-overlay", "--pathspec-from-file=-", "--pathspec-file-nul")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// touches reports whether one of the changes is to name, or to a path below or above it.
-func touches(changes []change, name string) bool {
-	return slices.ContainsFunc(changes, func(c change) bool {
-		return c.name == name || isBelow(c.name, name) || isBelow(name, c.name)
-	})
+// notRestored returns the files that differ between the tree and a snapshot made after the restoration. It leaves out
+// files in a repository that exist: since no snapshot has them, whether their content is right remains unknown.
+func (d *directory) notRestored(ctx context.Context, tree string, s dirSnapshot) ([]change, error) {
+	changes, err := d.diffTrees(ctx, tree, s.tree)
+	return slices.DeleteFunc(changes, func(c change) bool {
+		_, err := os.Lstat(filepath.Join(d.path, c.name))
+		return err == nil && slices.ContainsFunc(s.repositories, func(repository string) bool { return isBelow(c.name, repository) })
+	}), err
 }
+
+// overlap reports whether two paths are equal, or one is below the other.
+func overlap(a, b string) bool { return a == b || isBelow(a, b) || isBelow(b, a) }
 
 // A change is a file that differs between two trees.
 type change struct {
@@ -460,14 +469,14 @@ func (d *directory) diffTrees(ctx context.Context, from, to string) ([]change, e
 	return list, nil
 }
 
-// run runs git on the separate repository, without the configurations of the user and of the directory.
+// run runs git on the repository with the snapshots, without the configuration of the user or of another repository.
 func (d *directory) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
 	settings := []string{"-c", "core.looseCompression=0", "-c", "core.bare=false", "-c", "core.autocrlf=false",
 		"-c", "core.quotePath=false", "-c", "core.hooksPath=/dev/null", "-c", "advice.addEmbeddedRepo=false", "-c", "gc.auto=0",
 		"-c", "diff.ignoreSubmodules=all", "-c", "submodule.recurse=false"}
 	cmd := exec.CommandContext(ctx, "git", append(settings, args...)...)
 	cmd.Dir, cmd.Stdin = d.path, bytes.NewReader(input)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.git, "GIT_DIR=" + d.git, "GIT_WORK_TREE=" + d.path, "LC_ALL=C",
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.gitDir, "GIT_DIR=" + d.gitDir, "GIT_WORK_TREE=" + d.path, "LC_ALL=C",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_LITERAL_PATHSPECS=1", "GIT_TERMINAL_PROMPT=0"}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -478,6 +487,6 @@ func (d *directory) run(ctx context.Context, input []byte, args ...string) ([]by
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
-	return nil, fmt.Errorf("git %s: %w: %s", args[0], err, first)
+	reason, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+	return nil, fmt.Errorf("git %s: %w: %s", args[0], err, reason)
 }

@@ -202,7 +202,7 @@ func TestBounds(t *testing.T) {
 	write(t, dir, map[string]string{"a": "1", "b": "2", "c": "3"})
 	MaxFiles = 2
 	_, err := newKeeper(t, dir).Take(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "3 files with 0 MB in total are too much for a snapshot; at most 2 files with 512 MB are possible") {
+	if err == nil || !strings.Contains(err.Error(), "too large for a snapshot: 3 files with 0 MB in total; the limits are 2 files and 512 MB") {
 		t.Error(err)
 	}
 	MaxFiles, MaxBytes = 10, 2
@@ -220,7 +220,7 @@ func TestErrors(t *testing.T) {
 	write(t, dir, map[string]string{"inner/a": "1"})
 	ownRepository(t, filepath.Join(dir, "inner")) // which git only notes
 	remember(t, k)
-	write(t, k.dirs[0].git, map[string]string{"index.lock": "x"})
+	write(t, k.dirs[0].gitDir, map[string]string{"index.lock": "x"})
 	remember(t, k)
 	t.Setenv("PATH", "/nowhere")
 	if _, err := New(t.Context(), []string{dir}); err == nil || !strings.Contains(err.Error(), "git is not installed; it is needed for snapshots of the files") {
@@ -269,7 +269,7 @@ func TestNested(t *testing.T) {
 			write(t, dir, map[string]string{"a": "2"})
 			remember(t, k)
 			// One that got into the index, as if it was made while git added files.
-			shell(t, dir, "cd "+dir+" && for d in */; do GIT_DIR="+k.dirs[0].git+" GIT_WORK_TREE="+dir+" git update-index --add --cacheinfo 160000,$(printf %040d 1),\"${d%/}\" || true; done")
+			shell(t, dir, "cd "+dir+" && for d in */; do GIT_DIR="+k.dirs[0].gitDir+" GIT_WORK_TREE="+dir+" git update-index --add --cacheinfo 160000,$(printf %040d 1),\"${d%/}\" || true; done")
 			_ = os.Remove(filepath.Join(top, "ran"))
 			to := remember(t, k)
 			if _, err := k.Diff(t.Context(), from, to, dir); err != nil {
@@ -378,7 +378,7 @@ func TestRules(t *testing.T) {
 	}
 	k := newKeeper(t, dir)
 	remember(t, k)
-	got := list("GIT_DIR=" + k.dirs[0].git + " git ls-files")
+	got := list("GIT_DIR=" + k.dirs[0].gitDir + " git ls-files")
 	want := list("git init -q; git ls-files --others --exclude-standard")
 	if got != want || strings.Count(want, "\n") < 50 {
 		t.Errorf("remembered\n%s\nwant\n%s", got, want)
