@@ -174,8 +174,8 @@ func (e *hostServer) removeSecrets(server string) (variables []string, err error
 		if _, isEnv := e.Env[key]; !isEnv {
 			name = variableName(server + "_" + key)
 		}
-		if slices.Contains(variables, name) {
-			name = fmt.Sprintf("%s_%d", name, len(variables))
+		for base, n := name, 2; slices.Contains(variables, name); n++ {
+			name = fmt.Sprintf("%s_%d", base, n)
 		}
 		variables = append(variables, name)
 		if scheme, _, ok := strings.Cut(value, " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {

@@ -77,12 +77,13 @@ func TestAddAndRemove(t *testing.T) {
 		{[]string{"add", "joined", "--", "npx", "--api-key=0123456789", "-p=8080"}, exitDone, `"args": ["--api-key=${JOINED_API_KEY}", "-p=8080"]`},
 		{[]string{"add", "boxed", "--", "docker", "-e", "GITHUB_TOKEN=0123456789", "--env=API_KEY=012=", "-e", "MODE=a=b", "--password", "a=b"}, exitDone, `"args": ["-e", "GITHUB_TOKEN=${BOXED_GITHUB_TOKEN}", "--env=API_KEY=${BOXED_API_KEY}", "-e", "MODE=a=b", "--password", "${BOXED_PASSWORD}"]`},
 		{[]string{"add", "form", "--env", "PAT=ghp_0123456789abcdefghijABCDEFGHIJ012345", "--env", "OTHER=ghp_0123456789abcdefghijABCDEFGHIJ012345", "--", "npx", "ghp_0123456789abcdefghijABCDEFGHIJ012345"}, exitDone, `"args": ["${FORM}"], "env": {"OTHER": "${OTHER}", "PAT": "${PAT}"}`},
+		{[]string{"add", "same", "--env", "SAME_TOKEN_2=012", "--", "x", "--token", "345", "--token", "678", "--token", "9"}, exitDone, `"args": ["--token", "${SAME_TOKEN}", "--token", "${SAME_TOKEN_3}", "--token", "${SAME_TOKEN_4}"]`},
 		{[]string{"add", "page", "--url", "https://x.example/mcp?team=a&api_key=0123456789"}, exitDone, `"url": "https://x.example/mcp?team=a&api_key=${PAGE_API_KEY}"`},
 		{[]string{"add", "login", "--url", "https://me:0123456789@x.example/mcp"}, exitDone, `"url": "${LOGIN_URL}"`},
 		{[]string{"add", "a", "npx"}, exitError, "kitbag mcp remove a"},
 		{[]string{"add", "x"}, exitUsage, "either a command or a URL"},
 		{[]string{"add", "x", "--env", "Y", "z"}, exitUsage, "NAME=VALUE"},
-		{[]string{"remove", "x"}, exitError, `no server "x"; choose from a, b/c~d, boxed, form, joined, login, page`},
+		{[]string{"remove", "x"}, exitError, `no server "x"; choose from a, b/c~d, boxed, form, joined, login, page, same`},
 		{[]string{"remove", "b/c~d"}, exitDone, `"a"`},
 	} {
 		got := kitbag(t.Context(), append([]string{"mcp"}, row.args...)...)
