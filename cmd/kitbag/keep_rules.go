@@ -29,7 +29,7 @@ func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permissio
 	}
 	trusted := f.trust || hasConsent(consent)
 	if !trusted && len(c.needConsent())+len(c.skillFolders)+len(c.guides) > 0 {
-		return fmt.Errorf("the settings of this directory are not trusted, so its %s could not allow anything; answer y or s, and start kitbag again to trust it", configFile)
+		return fmt.Errorf("the settings of this directory are not trusted, so an allow rule in %s would have no effect; answer y or s, then start kitbag again to trust the directory", configFile)
 	}
 	if !trusted {
 		if err := p.askTrustPrograms(ctx, c); err != nil {
@@ -46,7 +46,8 @@ func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permissio
 	if f.trust { // --trust is not stored
 		return nil
 	}
-	// The consent also covers the settings of other programs. If they have changed meanwhile, the user is asked again.
+	// The consent also covers the settings of other programs. If these have changed since the question, the user has not
+	// seen them: store nothing, so that the next start asks again.
 	if current, err := consentFile(c); err != nil || current != consent {
 		return err
 	}
@@ -72,18 +73,21 @@ func (p *prompt) askTrustPrograms(ctx context.Context, c *config) error {
 	return err
 }
 
-// addAllowRules returns the configuration with the rules at the beginning of its allow rules. It changes nothing else.
+// addAllowRules returns the configuration data with the rules, except those it already has, before the other allow
+// rules. The rest of the data stays as it is.
 func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
 	isNew := len(bytes.TrimSpace(data)) == 0
 	if isNew {
 		data = []byte("{}")
 	}
-	old, err := permission.ParseSettings(configFile, data)
+	settings, err := permission.ParseSettings(configFile, data)
 	if err != nil {
 		return nil, err
 	}
 	rules = slices.DeleteFunc(slices.Clone(rules), func(r permission.Rule) bool {
-		return slices.ContainsFunc(old.Policy.Rules, func(o permission.Rule) bool { return o.Behavior == permission.Allow && o.String() == r.String() })
+		return slices.ContainsFunc(settings.Policy.Rules, func(old permission.Rule) bool {
+			return old.Behavior == permission.Allow && old.String() == r.String()
+		})
 	})
 	if len(rules) == 0 {
 		return data, nil
@@ -107,7 +111,7 @@ func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
 	return file.Pack(), err
 }
 
-// patchJSON changes a file by an operation of JSON Patch. A nil value is left out.
+// patchJSON changes a file by an operation of JSON Patch. value is nil for an operation without a value, such as remove.
 func patchJSON(file *hujson.Value, op, path string, value any) error {
 	change := map[string]any{"op": op, "path": path}
 	if value != nil {
@@ -120,7 +124,7 @@ func patchJSON(file *hujson.Value, op, path string, value any) error {
 	return file.Patch(data)
 }
 
-// formatJSON indents a file. One without comments stays standard JSON, as not every program can read trailing commas.
+// formatJSON indents a file. Standard JSON stays standard, since not every program can read trailing commas.
 func formatJSON(file *hujson.Value) {
 	standard := file.IsStandard()
 	file.Format()
@@ -129,9 +133,9 @@ func formatJSON(file *hujson.Value) {
 	}
 }
 
-// replaceFile replaces a file, and keeps its mode.
+// replaceFile replaces or creates a file. A replaced file keeps its mode.
 func replaceFile(file string, data []byte) error {
-	mode := os.FileMode(0o644)
+	mode := os.FileMode(0o644) // of a new file
 	if info, err := os.Lstat(file); err == nil {
 		mode = info.Mode().Perm()
 	}

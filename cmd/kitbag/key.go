@@ -39,31 +39,31 @@ func readKey(file string, user int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	const renew = "remove it to get a new key, then trust each session again with --trust-session"
+	const remedy = "remove it to get a new key, then trust each session again with --trust-session"
 	dir := filepath.Dir(file)
-	switch folder, err := os.Stat(dir); {
+	switch dirInfo, err := os.Stat(dir); {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file; %s", file, renew)
-	case runtime.GOOS == "windows": // file modes do not restrict reading there
-	case !ownedBy(folder, user):
+		return nil, fmt.Errorf("%s is not a regular file; %s", file, remedy)
+	case runtime.GOOS == "windows": // there owners and modes say nothing about who can read a file
+	case !ownedBy(dirInfo, user):
 		return nil, fmt.Errorf("%s belongs to another user; change its owner to the user that runs kitbag: chown %d %s", dir, user, dir)
-	case folder.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s has mode %v: others may replace its files; run: chmod 700 %s", dir, folder.Mode(), dir)
+	case dirInfo.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s has mode %v: others may replace its files; run: chmod 700 %s", dir, dirInfo.Mode(), dir)
 	case !ownedBy(info, user):
-		return nil, fmt.Errorf("%s belongs to another user, who may know the key; %s", file, renew)
+		return nil, fmt.Errorf("%s belongs to another user, who may know the key; %s", file, remedy)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s has mode %v: others may know the key; %s", file, info.Mode(), renew)
+		return nil, fmt.Errorf("%s has mode %v: others may know the key; %s", file, info.Mode(), remedy)
 	}
 	key, err := os.ReadFile(file)
 	if err == nil && len(key) != keySize {
-		err = fmt.Errorf("%s has %d bytes, not %d; %s", file, len(key), keySize, renew)
+		err = fmt.Errorf("%s has %d bytes, not %d; %s", file, len(key), keySize, remedy)
 	}
 	return key, err
 }
 
-// makeKey writes a new key to file. If two programs do so at once, the first one's key is kept.
+// makeKey writes a new key to file, or leaves a key as it is that another process has written meanwhile.
 func makeKey(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -77,7 +77,7 @@ func makeKey(file string) error {
 	_, err = f.Write(key)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		if err = os.Link(f.Name(), file); errors.Is(err, fs.ErrExist) {
+		if err = os.Link(f.Name(), file); errors.Is(err, fs.ErrExist) { // unlike Rename, Link does not replace a file
 			err = nil
 		}
 	}

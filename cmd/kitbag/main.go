@@ -14,20 +14,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, the same for all commands; exitCodes explains them. The last is what shells use for SIGINT.
+// Exit codes, the same for all commands.
 const (
 	exitDone        = 0
 	exitError       = 1
 	exitUsage       = 2
-	exitWaiting     = 3 // a call waits for approval
-	exitLimit       = 4
-	exitInterrupted = 130
+	exitWaiting     = 3   // a call waits for approval
+	exitLimit       = 4   // a limit of the agent was reached, such as its cost
+	exitInterrupted = 130 // shells also use this code for SIGINT
 
 	exitCodes = `Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
 reached, 130 interrupted`
 )
 
-// exit is an error with an exit code. A nil err means that everything was already printed.
+// exit is an error with an exit code. err is nil if the command has already printed why it failed.
 type exit struct {
 	code int
 	err  error
@@ -47,7 +47,7 @@ func main() {
 	os.Exit(code)
 }
 
-// interruptible returns a context that the first interrupt or SIGTERM cancels. The second ends the program at once,
+// interruptible returns a context that the first interrupt or SIGTERM cancels. A second signal ends the program at once,
 // in case the work does not stop.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -85,19 +85,19 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if e, ok := errors.AsType[*exit](err); ok {
 		code, err = e.code, e.err
 	}
-	if failed := out.failed(); failed != nil {
-		if errors.Is(failed, syscall.EPIPE) {
+	if writeErr := out.failed(); writeErr != nil {
+		if errors.Is(writeErr, syscall.EPIPE) {
 			return exitError // the reader, such as head, closed the pipe
 		}
-		if err == nil || errors.Is(err, failed) {
-			code, err = exitError, fmt.Errorf("standard output: %w", failed)
+		if err == nil || errors.Is(err, writeErr) {
+			code, err = exitError, fmt.Errorf("standard output: %w", writeErr)
 		}
 	}
 	if code != exitDone && ctx.Err() != nil {
 		code = exitInterrupted // err is a result of the interrupt
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // indented, since err may quote a server
+		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // a server's text in err must not look like a line of kitbag
 	}
 	if code == exitUsage && err != nil { // err is nil if 2 is the exit code of a sandboxed command
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
@@ -105,8 +105,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return code
 }
 
-// rootCommand returns the program's command. out is a parameter because cobra's completion command stores the output
-// when it is created.
+// rootCommand returns the command kitbag. It must know out before it adds cobra's completion command, which stores the
+// output when it is created.
 func rootCommand(out io.Writer) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "kitbag",
@@ -116,9 +116,9 @@ parts. Nothing that could do harm runs unless a rule or the user
 allows it.
 
 ` + exitCodes + `; kitbag sandbox: the command's own.`,
-		Example: `  kitbag demo                        watch an agent work, without a key
-  kitbag run "fix the failing test"  run one in this directory
-  kitbag chat                        talk with one`,
+		Example: `  kitbag demo                        watch an agent work, without an API key
+  kitbag run "fix the failing test"  run an agent in this directory
+  kitbag chat                        talk with an agent`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}, demoCommand(), runCommand(), chatCommand(), sessionsCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), initCommand(), doctorCommand(), uiCommand(), versionCommand())
@@ -135,15 +135,15 @@ func versionCommand() *cobra.Command {
 		Example: "  kitbag version",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version, goVersion := build()
+			version, goVersion := buildVersions()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kitbag %s (%s)\n", version, goVersion)
 			return err
 		},
 	}
 }
 
-// build returns the versions of the program and of the Go that built it.
-func build() (version, goVersion string) {
+// buildVersions returns the versions of kitbag and of the Go that built it.
+func buildVersions() (version, goVersion string) {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version, info.GoVersion
 	}

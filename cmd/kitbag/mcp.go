@@ -15,18 +15,18 @@ const defaultServers = ".mcp.json"
 
 // mcpFlags select the servers and the output format.
 type mcpFlags struct {
-	files []string
+	files []string // with entries under mcpServers
 	json  bool
 }
 
-// addFiles adds --mcp, which all commands about servers have.
-func (f *mcpFlags) addFiles(cmd *cobra.Command) {
+// registerFiles adds --mcp, for commands that read several files.
+func (f *mcpFlags) registerFiles(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
-	cmd.Flags().Lookup("mcp").DefValue = defaultServers // otherwise the help shows a list
+	cmd.Flags().Lookup("mcp").DefValue = defaultServers // in the help, instead of a list
 }
 
-// add adds --mcp and --json.
-func (f *mcpFlags) add(cmd *cobra.Command) {
-	f.addFiles(cmd)
+// register adds --mcp and --json.
+func (f *mcpFlags) register(cmd *cobra.Command) {
+	f.registerFiles(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }

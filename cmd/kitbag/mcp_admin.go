@@ -19,15 +19,16 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// gatewayMetrics are the metrics at /metrics. Their labels have names of configured servers, never what a client sent.
+// gatewayMetrics are the metrics at /metrics. The labels only have names of configured servers, never text of a client.
 type gatewayMetrics struct {
-	gateway  *mcpgateway.Gateway // set before the first request
-	registry *prometheus.Registry
-	calls    *prometheus.CounterVec
-	asks     *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
+	gateway   *mcpgateway.Gateway // set before the first request
+	registry  *prometheus.Registry
+	calls     *prometheus.CounterVec
+	approvals *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
 
-	state, restarts, tools, bytes, withheld, first, saved, revision *prometheus.Desc
+	// Collect asks the gateway for the values of the following metrics.
+	state, restarts, tools, listBytes, withheld, firstBytes, savedBytes, revision *prometheus.Desc
 }
 
 func newGatewayMetrics() *gatewayMetrics {
@@ -35,20 +36,20 @@ func newGatewayMetrics() *gatewayMetrics {
 		return prometheus.NewDesc("kitbag_mcp_"+name, help, labels, nil)
 	}
 	m := &gatewayMetrics{
-		registry: prometheus.NewRegistry(),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kitbag_mcp_calls_total", Help: "Calls by server and outcome."}, []string{"server", "outcome"}),
-		asks:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kitbag_mcp_asks_total", Help: "Calls that needed approval."}, []string{"server"}),
-		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kitbag_mcp_call_duration_seconds", Help: "Duration of calls, including approval.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"server"}),
-		state:    desc("upstream_state", "1 for the current state of a server.", "server", "state"),
-		restarts: desc("upstream_restarts_total", "Restarts of a server.", "server"),
-		tools:    desc("upstream_tools", "Tools of a server that were listed.", "server"),
-		bytes:    desc("upstream_list_bytes", "Size of the definitions of a server's tools.", "server"),
-		withheld: desc("upstream_withheld_tools", "Tools that have changed since they were allowed: see kitbag mcp pins.", "server"),
-		first:    desc("first_list_bytes", "Size of the list of a new session; the sum of upstream_list_bytes less this is what each request of a model saves."),
-		saved:    desc("list_bytes_saved_total", "By how much the lists of tools that clients got were shorter than lists of all known tools."),
-		revision: desc("config_revision", "Number of the configuration, which grows with each reload."),
+		registry:   prometheus.NewRegistry(),
+		calls:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kitbag_mcp_calls_total", Help: "Calls by server and outcome."}, []string{"server", "outcome"}),
+		approvals:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kitbag_mcp_asks_total", Help: "Calls that needed approval."}, []string{"server"}),
+		duration:   prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kitbag_mcp_call_duration_seconds", Help: "Duration of calls, including approval.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"server"}),
+		state:      desc("upstream_state", "1 for the current state of a server.", "server", "state"),
+		restarts:   desc("upstream_restarts_total", "Restarts of a server.", "server"),
+		tools:      desc("upstream_tools", "Number of tools that a server has listed.", "server"),
+		listBytes:  desc("upstream_list_bytes", "Size of the definitions of a server's tools.", "server"),
+		withheld:   desc("upstream_withheld_tools", "Tools that have changed since they were allowed: see kitbag mcp pins.", "server"),
+		firstBytes: desc("first_list_bytes", "Size of a new session's list of tools; the difference from the sum of upstream_list_bytes is saved in each request to a model."),
+		savedBytes: desc("list_bytes_saved_total", "Bytes that clients did not get, since their lists of tools were shorter than lists of all known tools."),
+		revision:   desc("config_revision", "Number of the configuration; each reload increases it."),
 	}
-	m.registry.MustRegister(m, m.calls, m.asks, m.seconds)
+	m.registry.MustRegister(m, m.calls, m.approvals, m.duration)
 	return m
 }
 
@@ -56,15 +57,15 @@ func newGatewayMetrics() *gatewayMetrics {
 func (m *gatewayMetrics) record(r mcpserver.Record) {
 	server := m.gateway.ServerOf(r.Tool)
 	m.calls.WithLabelValues(server, string(r.Outcome)).Inc()
-	m.seconds.WithLabelValues(server).Observe(r.Duration / 1000)
+	m.duration.WithLabelValues(server).Observe(r.Duration / 1000) // milliseconds to seconds
 	if r.Decision == permission.Ask {
-		m.asks.WithLabelValues(server).Inc()
+		m.approvals.WithLabelValues(server).Inc()
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (m *gatewayMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.state, m.restarts, m.tools, m.bytes, m.withheld, m.first, m.saved, m.revision} {
+	for _, d := range []*prometheus.Desc{m.state, m.restarts, m.tools, m.listBytes, m.withheld, m.firstBytes, m.savedBytes, m.revision} {
 		out <- d
 	}
 }
@@ -80,15 +81,15 @@ func (m *gatewayMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, l := range m.gateway.Loads() {
 		gauge(m.tools, float64(l.Tools), l.Server)
-		gauge(m.bytes, float64(l.Bytes), l.Server)
+		gauge(m.listBytes, float64(l.Bytes), l.Server)
 		gauge(m.withheld, float64(l.Withheld), l.Server)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // shorter than the default timeout of a scrape
 	defer cancel()
-	if v, err := m.gateway.Toolkit.View(ctx, new(toolkit.Scope)); err == nil {
-		gauge(m.first, float64(v.Cost().Total.Bytes))
+	if v, err := m.gateway.Toolkit.View(ctx, new(toolkit.Scope)); err == nil { // on failure, scrape the other metrics
+		gauge(m.firstBytes, float64(v.Cost().Total.Bytes))
 	}
-	out <- prometheus.MustNewConstMetric(m.saved, prometheus.CounterValue, float64(m.gateway.Saved()))
+	out <- prometheus.MustNewConstMetric(m.savedBytes, prometheus.CounterValue, float64(m.gateway.Saved()))
 	gauge(m.revision, float64(m.gateway.Revision().Number))
 }
 
@@ -98,44 +99,44 @@ func (m *gatewayMetrics) Collect(out chan<- prometheus.Metric) {
 func adminHandler(m *gatewayMetrics, token string, reload func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", m.gateway.Health())
-	admin := func(pattern string, do func(w http.ResponseWriter, r *http.Request) error) {
+	handleAdmin := func(pattern string, handle func(w http.ResponseWriter, r *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if !mayAdminister(r, token) {
 				http.Error(w, pattern+" needs the token in $"+adminTokenVar+": send Authorization: Bearer TOKEN", http.StatusForbidden)
 				return
 			}
-			if err := do(w, r); err != nil {
+			if err := handle(w, r); err != nil {
 				http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 			}
 		})
 	}
-	admin("POST /reload", func(w http.ResponseWriter, r *http.Request) error {
+	handleAdmin("POST /reload", func(w http.ResponseWriter, r *http.Request) error {
 		if err := reload(r.Context()); err != nil {
 			return err
 		}
 		fmt.Fprintln(w, m.gateway.Revision())
 		return nil
 	})
-	admin("GET /logins", func(w http.ResponseWriter, r *http.Request) error {
+	handleAdmin("GET /logins", func(w http.ResponseWriter, r *http.Request) error {
 		all, err := m.gateway.Logins(r.Context())
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/json")
-		return json.NewEncoder(w).Encode(append([]mcpgateway.Login{}, all...)) // never null
+		return json.NewEncoder(w).Encode(append([]mcpgateway.Login{}, all...)) // [] without a login, not null
 	})
-	admin("DELETE /logins", func(_ http.ResponseWriter, r *http.Request) error {
+	handleAdmin("DELETE /logins", func(_ http.ResponseWriter, r *http.Request) error {
 		return m.gateway.Logout(r.Context(), r.FormValue("server"), r.FormValue("user"))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	return mux
 }
 
-// adminTokenVar is the environment variable of the administrator's token.
+// adminTokenVar is the environment variable with the token of administrators.
 const adminTokenVar = "KITBAG_ADMIN_TOKEN"
 
 // mayAdminister reports whether a request has the token, or, if the token is empty, is from this machine and was not
-// forwarded by a proxy. It rejects requests of pages in a browser.
+// forwarded by a proxy. It rejects all requests of web pages, which any site could make the administrator's browser send.
 func mayAdminister(r *http.Request, token string) bool {
 	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false
@@ -143,7 +144,7 @@ func mayAdminister(r *http.Request, token string) bool {
 	if token == "" {
 		for _, header := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
 			if r.Header.Get(header) != "" {
-				return false // a proxy on this machine forwards the request of another machine
+				return false // a proxy on this machine has forwarded the request, perhaps of another machine
 			}
 		}
 		from, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// callFlags say how one tool is called.
+// callFlags are the flags of kitbag mcp call.
 type callFlags struct {
 	mcpFlags
 	timeout  time.Duration
@@ -46,14 +45,14 @@ the server or the call failed.`,
 			return f.call(cmd, args[0], args[1], json.RawMessage(input))
 		},
 	}
-	f.add(cmd)
+	f.register(cmd)
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long the call may take; 0 means the server's own setting")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "print the server's progress on standard error")
 	return cmd
 }
 
-func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.RawMessage) (err error) {
-	cfg, err := f.server(server)
+func (f *callFlags) call(cmd *cobra.Command, server, toolName string, input json.RawMessage) error {
+	cfg, err := f.findServer(server)
 	if err != nil {
 		return err
 	}
@@ -74,28 +73,29 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 		return err
 	}
 	defer c.Close()
-	t, err := toolOf(ctx, c, name)
+	t, err := findTool(ctx, c, toolName)
 	if err != nil {
 		return addLoginRemedy(cfg.Name, err)
 	}
 	call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
 	result := tool.NewCollector(call)
-	for ch, err := range t.Call(ctx, call) {
+	for chunk, err := range t.Call(ctx, call) {
 		if err != nil {
 			return err
 		}
-		if ch.ForUser {
-			if text, ok := ch.Block.(*message.Text); ok && f.progress {
+		if chunk.ForUser { // progress
+			if text, ok := chunk.Block.(*message.Text); ok && f.progress {
 				fmt.Fprint(cmd.ErrOrStderr(), plain(text.Text))
 			}
 			continue
 		}
-		result.Add(ch)
+		result.Add(chunk)
 	}
 	return f.print(cmd.OutOrStdout(), result.Result())
 }
 
-func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
+// findServer returns the server with a name. The error is the server's own if its entry is broken.
+func (f *mcpFlags) findServer(name string) (mcpclient.Server, error) {
 	configs, broken, err := f.load()
 	if err != nil {
 		return mcpclient.Server{}, err
@@ -110,38 +110,32 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	return configs[0], nil
 }
 
-// toolOf finds a tool by the server's name or by kitbag's.
-func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, error) {
+// findTool returns the tool that has a name on the server or in kitbag.
+func findTool(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, error) {
 	tools, err := c.Tools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var remoteNames []string
 	for _, t := range tools {
-		remote := t.Info().Name
-		if _, original, ok := mcpclient.Origin(t); ok {
-			remote = original
-		}
+		_, remote, _ := mcpclient.Origin(t)
 		if name == remote || name == t.Info().Name {
 			return t, nil
 		}
-		names = append(names, remote)
+		remoteNames = append(remoteNames, remote)
 	}
 	for _, s := range c.Skipped() {
 		if s.Name == name {
-			return nil, errors.New(s.Reason)
+			return nil, fmt.Errorf("MCP server %q: the tool %q was skipped: %s", c.Name(), name, s.Reason)
 		}
 	}
-	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, suggestion(name, names))
+	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Name(), name, suggestion(name, remoteNames))
 }
 
 // print prints a result. Without --json it only names pictures and other data, which a terminal cannot show.
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 	if f.json {
-		blocks := res.Blocks
-		if blocks == nil {
-			blocks = message.Blocks{}
-		}
+		blocks := append(message.Blocks{}, res.Blocks...) // [] without blocks, not null
 		return json.NewEncoder(w).Encode(struct {
 			Content    message.Blocks  `json:"content"`
 			Structured json.RawMessage `json:"structured,omitempty"`

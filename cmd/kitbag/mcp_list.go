@@ -71,7 +71,7 @@ code is 0 if one server is ready; with given names all of them must be.`,
 			return f.report(cmd, args, listServer, printList)
 		},
 	}
-	f.add(cmd)
+	f.register(cmd)
 	return cmd
 }
 
@@ -88,7 +88,7 @@ ready.`,
 			return f.report(cmd, nil, pingServer, printStatus)
 		},
 	}
-	f.add(cmd)
+	f.register(cmd)
 	return cmd
 }
 

@@ -90,7 +90,7 @@ redirect URI, http://127.0.0.1:PORT/callback: give its --port.`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
-	f.addFiles(cmd)
+	f.registerFiles(cmd)
 	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client registered by hand")
 	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default: the server's)")
 	fl.IntVar(&f.port, "port", 0, "the port of the browser's redirect; 0 for any")
@@ -108,7 +108,7 @@ notified: to end the login there, use the server's own pages.`,
 		Example: "  kitbag mcp logout github",
 		Args:    between(1, 1, "SERVER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := f.server(args[0])
+			cfg, err := f.findServer(args[0])
 			if err != nil {
 				return err
 			}
@@ -124,13 +124,13 @@ notified: to end the login there, use the server's own pages.`,
 			return o.Logout(web.URL)
 		},
 	}
-	f.addFiles(cmd)
+	f.registerFiles(cmd)
 	return cmd
 }
 
 // login logs in by connecting to the server, which reports whether it requires a login, and at which authorization server.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
-	cfg, err := f.server(name)
+	cfg, err := f.findServer(name)
 	if err != nil {
 		return err
 	}

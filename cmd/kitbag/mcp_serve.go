@@ -102,7 +102,7 @@ connection from this machine.`,
 	fl := cmd.Flags()
 	fl.BoolVar(&f.demo, "demo", false, "serve a few small tools")
 	fl.StringVar(&f.config, "config", "", "the gateway's configuration, a `FILE`")
-	f.addFiles(cmd)
+	f.registerFiles(cmd)
 	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.StyleReset)+"); clients of protocol 2026-07-28 get discover")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
 	fl.StringVar(&f.admin, "admin", "", "with --http: serve /livez, /readyz and /metrics at `HOST:PORT`, without a token, and /reload and /logins, for administrators")
@@ -223,7 +223,7 @@ func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, e
 	}
 	cfg.CacheDir = serverCache()
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
-	cfg.Serve.Version, _ = build()
+	cfg.Serve.Version, _ = buildVersions()
 	return cfg, nil
 }
 

@@ -132,7 +132,7 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 			return err
 		},
 	}
-	f.add(cmd)
+	f.register(cmd)
 	accept := f.changeCommand("accept", "Accept the latest definitions of all tools of a server, or of some",
 		func(pins map[string]mcpclient.Pin, p pinReport) bool {
 			if p.Changed != nil && string(pins[p.Tool].Changed) == string(p.Changed) { // the shown definition, not a newer one
@@ -150,7 +150,7 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 	return cmd
 }
 
-func (f *pinFlags) add(cmd *cobra.Command) {
+func (f *pinFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "mcp", nil, "only the servers of `FILE`, repeatable")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
@@ -191,7 +191,7 @@ func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpc
 			return nil
 		},
 	}
-	f.add(cmd)
+	f.register(cmd)
 	return cmd
 }
 
