@@ -19,7 +19,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A hostServer is an entry of mcpServers in the format of any host.
+// A hostServer is an MCP server in the configuration of kitbag or another host, such as Cursor. It has the members of
+// all these formats.
 type hostServer struct {
 	Type     string            `json:"type,omitempty"`
 	Command  string            `json:"command,omitempty"`
@@ -50,39 +51,40 @@ func hostFiles() []string {
 	return files
 }
 
+// hostServers reads the servers in a host's file, and converts them to kitbag's format.
 func hostServers(file string) (map[string]*hostServer, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	var host struct {
+	var config struct {
 		MCPServers map[string]*hostServer `json:"mcpServers" toml:"mcp_servers"`
 		Servers    map[string]*hostServer `json:"servers" toml:"-"` // VS Code
 	}
 	if filepath.Ext(file) == ".toml" {
-		err = toml.Unmarshal(data, &host)
+		err = toml.Unmarshal(data, &config)
 	} else if data, err = hujson.Standardize(data); err == nil {
-		err = json.Unmarshal(data, &host)
+		err = json.Unmarshal(data, &config)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if host.MCPServers == nil {
-		host.MCPServers = host.Servers
+	if config.MCPServers == nil {
+		config.MCPServers = config.Servers
 	}
-	for name, e := range host.MCPServers {
+	for name, e := range config.MCPServers {
 		if e == nil {
 			return nil, fmt.Errorf("%s: server %q must be an object", file, name)
 		}
 		e.normalize()
 	}
-	return host.MCPServers, nil
+	return config.MCPServers, nil
 }
 
-// inputRef matches a reference to a value that VS Code asks its user for.
+// inputRef matches a reference to a value for which VS Code asks the user.
 var inputRef = regexp.MustCompile(`\$\{input:([^}]*)\}`)
 
-// normalize replaces the members and references that only one host has.
+// normalize replaces the members of Codex and the references of VS Code by those of kitbag.
 func (e *hostServer) normalize() {
 	if e.Enabled != nil {
 		e.Disabled, e.Enabled = !*e.Enabled, nil
@@ -112,7 +114,8 @@ func put(m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-// replaceValues replaces every value that may contain a secret. key is the name of its variable, header or flag.
+// replaceValues replaces every value that may contain a secret by the result of change. key is the name of the variable,
+// header, flag or parameter that has the value; "" for an argument without a flag.
 func (e *hostServer) replaceValues(change func(key, value string) string) {
 	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
 		e.Env[name] = change(name, e.Env[name])
@@ -120,7 +123,7 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		e.Headers[name] = change(name, e.Headers[name])
 	}
-	flag := ""
+	flag := "" // the flag before arg
 	for i, arg := range e.Args {
 		e.Args[i] = changeArg(flag, arg, change)
 		if flag = ""; strings.HasPrefix(arg, "-") && !strings.Contains(arg, "=") {
@@ -133,11 +136,12 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 	})
 }
 
-// changeArg changes the value in an argument, which may follow a flag: VALUE, --flag=VALUE, NAME=VALUE or --env=NAME=VALUE.
+// changeArg changes the value in an argument: VALUE, --flag=VALUE, NAME=VALUE or --env=NAME=VALUE. flag is the flag before
+// the argument: its value may be arg, or, after a flag such as -e, the value in arg has a name of its own.
 func changeArg(flag, arg string, change func(key, value string) string) string {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || !argName.MatchString(name) || secretName.MatchString(flag) {
-		return change(flag, arg)
+		return change(flag, arg) // all of arg is the value
 	}
 	key := strings.TrimLeft(name, "-")
 	if secretName.MatchString(key) {
@@ -146,8 +150,10 @@ func changeArg(flag, arg string, change func(key, value string) string) string {
 	return name + "=" + changeArg(key, value, change)
 }
 
+// argName matches what can be before the = of an argument: a flag or the name of a variable.
 var argName = regexp.MustCompile(`^-*[A-Za-z_][\w.-]*$`)
 
+// queryParameter matches a parameter with its ? or &.
 var queryParameter = regexp.MustCompile(`[?&][^=&#]+=[^&#]*`)
 
 // secretName matches names of variables, headers and flags whose values are secrets.
@@ -162,15 +168,16 @@ func variableName(s string) string {
 
 // removeSecrets replaces secrets by references to environment variables, whose names it returns.
 func (e *hostServer) removeSecrets(server string) (variables []string, err error) {
-	clean, err := redactor()
+	redact, err := redactor()
 	if err != nil {
 		return nil, err
 	}
 	e.replaceValues(func(key, value string) string {
-		if value == "" || strings.Contains(value, "${") || !secretName.MatchString(key) && clean.Text(value) == value {
+		looksSecret := secretName.MatchString(key) || redact.Text(value) != value
+		if value == "" || strings.Contains(value, "${") || !looksSecret {
 			return value
 		}
-		name := key
+		name := key // the server expects a variable of this name anyway
 		if _, isEnv := e.Env[key]; !isEnv {
 			name = variableName(server + "_" + key)
 		}
@@ -178,6 +185,7 @@ func (e *hostServer) removeSecrets(server string) (variables []string, err error
 			name = fmt.Sprintf("%s_%d", base, n)
 		}
 		variables = append(variables, name)
+		// Keep the scheme of an Authorization header, so that the variable has the token only.
 		if scheme, _, ok := strings.Cut(value, " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
 			return scheme + " ${" + name + "}"
 		}
@@ -189,11 +197,12 @@ func (e *hostServer) removeSecrets(server string) (variables []string, err error
 // A serverEditor changes a file with servers. It keeps the comments and the order of members.
 type serverEditor struct {
 	file    string
-	value   hujson.Value
-	servers map[string]json.RawMessage
+	content hujson.Value
+	servers map[string]json.RawMessage // the entries of mcpServers
 }
 
-func editServers(file string) (*serverEditor, error) {
+// newServerEditor reads a file, which may be missing.
+func newServerEditor(file string) (*serverEditor, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		data, err = []byte("{}"), nil
@@ -202,22 +211,22 @@ func editServers(file string) (*serverEditor, error) {
 		return nil, err
 	}
 	s := &serverEditor{file: file, servers: map[string]json.RawMessage{}}
-	if s.value, err = hujson.Parse(data); err != nil {
+	if s.content, err = hujson.Parse(data); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	plain := s.value.Clone()
-	plain.Standardize()
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(plain.Pack(), &top); err != nil {
+	standard := s.content.Clone()
+	standard.Standardize()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(standard.Pack(), &members); err != nil {
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
 	}
-	if top["mcpServers"] == nil {
-		if len(top) > 0 && filepath.Base(file) == defaultServers { // its members may be servers, which mcpServers would hide
+	if members["mcpServers"] == nil {
+		if len(members) > 0 && filepath.Base(file) == defaultServers { // the members may be servers, which mcpServers would hide
 			return nil, fmt.Errorf("%s: mcpServers is missing; add \"mcpServers\": {} first", file)
 		}
 		return s, s.patch("add", "", json.RawMessage("{}"))
 	}
-	if err := json.Unmarshal(top["mcpServers"], &s.servers); err != nil {
+	if err := json.Unmarshal(members["mcpServers"], &s.servers); err != nil {
 		return nil, fmt.Errorf("%s: mcpServers must be an object: %w", file, err)
 	}
 	return s, nil
@@ -229,16 +238,16 @@ func (s *serverEditor) patch(op, name string, value any) error {
 	if name != "" {
 		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 	}
-	return patchJSON(&s.value, op, path, value)
+	return patchJSON(&s.content, op, path, value)
 }
 
 func (s *serverEditor) save() error {
-	formatJSON(&s.value)
-	return replaceFile(s.file, s.value.Pack())
+	formatJSON(&s.content)
+	return replaceFile(s.file, s.content.Pack())
 }
 
-// add adds a server without its secrets, and prints the entry and the variables to set.
-func (s *serverEditor) add(out io.Writer, name, from string, e *hostServer) error {
+// add adds a server without its secrets, and prints the name with a note, the entry, and the variables to set.
+func (s *serverEditor) add(out io.Writer, name, note string, e *hostServer) error {
 	if _, ok := s.servers[name]; ok {
 		return fmt.Errorf("%s has a server %q; remove it first with: kitbag mcp remove %s", s.file, name, name)
 	}
@@ -252,12 +261,12 @@ func (s *serverEditor) add(out io.Writer, name, from string, e *hostServer) erro
 	if err := s.patch("add", name, e); err != nil {
 		return err
 	}
-	s.servers[name] = nil
+	s.servers[name] = nil // a second server of the same name is an error
 	data, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s%s: %s\n", plainLine(name), from, indented(string(data)))
+	fmt.Fprintf(out, "%s%s: %s\n", plainLine(name), note, indented(string(data)))
 	for _, v := range variables {
 		fmt.Fprintf(out, "! set the environment variable %s; the value was not copied\n", v)
 	}
@@ -284,18 +293,19 @@ Secrets are not copied: the entry refers to an environment variable instead.`,
 	return cmd
 }
 
+// importServers adds the servers of the files in from to file. Without from it uses those of hostFiles that exist.
 func importServers(out io.Writer, file string, from []string, write bool) error {
 	searchAll := len(from) == 0
 	if searchAll {
 		from = hostFiles()
 	}
-	s, err := editServers(file)
+	editor, err := newServerEditor(file)
 	if err != nil {
 		return err
 	}
 	added := 0
-	for _, f := range from {
-		entries, err := hostServers(f)
+	for _, source := range from {
+		entries, err := hostServers(source)
 		switch {
 		case searchAll && errors.Is(err, fs.ErrNotExist):
 			continue
@@ -303,8 +313,8 @@ func importServers(out io.Writer, file string, from []string, write bool) error 
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(entries)) {
-			if err := s.add(out, name, " (from "+plainLine(f)+")", entries[name]); err != nil {
-				fmt.Fprintf(out, "! skipped: %s: %s\n", plainLine(f), indented(err.Error()))
+			if err := editor.add(out, name, " (from "+plainLine(source)+")", entries[name]); err != nil {
+				fmt.Fprintf(out, "! skipped: %s: %s\n", plainLine(source), indented(err.Error()))
 				continue
 			}
 			added++
@@ -318,7 +328,7 @@ func importServers(out io.Writer, file string, from []string, write bool) error 
 		fmt.Fprintf(out, "%s was not changed; run this again with --write to add %d servers to it\n", file, added)
 		return nil
 	}
-	return s.save()
+	return editor.save()
 }
 
 func mcpAddCommand() *cobra.Command {
@@ -334,34 +344,35 @@ func mcpAddCommand() *cobra.Command {
 			e := &hostServer{URL: url}
 			if (len(args) > 1) == (url != "") {
 				return usage("server %q needs either a command or a URL: kitbag mcp add %[1]s -- COMMAND, or --url URL", args[0])
-			} else if len(args) > 1 {
+			}
+			if len(args) > 1 {
 				e.Command, e.Args = args[1], args[2:]
 			}
-			for _, v := range env {
-				name, value, ok := strings.Cut(v, "=")
+			for _, variable := range env {
+				name, value, ok := strings.Cut(variable, "=")
 				if !ok {
-					return usage("--env %s: it must be NAME=VALUE", v)
+					return usage("--env %s: it must be NAME=VALUE", variable)
 				}
 				put(&e.Env, name, value)
 			}
-			for _, v := range headers {
-				name, value, ok := strings.Cut(v, ":")
+			for _, header := range headers {
+				name, value, ok := strings.Cut(header, ":")
 				if !ok {
-					return usage("--header: it must be NAME: VALUE")
+					return usage("--header: it must be NAME: VALUE") // without the header, which may be a secret
 				}
 				put(&e.Headers, strings.TrimSpace(name), strings.TrimSpace(value))
 			}
-			if err := checkURL(url); url != "" && err != nil {
+			if err := checkURL(url); err != nil && url != "" {
 				return usage("--url %s: %w", url, err)
 			}
-			s, err := editServers(file)
+			editor, err := newServerEditor(file)
 			if err != nil {
 				return err
 			}
-			if err := s.add(cmd.OutOrStdout(), args[0], "", e); err != nil {
+			if err := editor.add(cmd.OutOrStdout(), args[0], "", e); err != nil {
 				return err
 			}
-			return s.save()
+			return editor.save()
 		},
 	}
 	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to add the server to")
@@ -379,17 +390,17 @@ func mcpRemoveCommand() *cobra.Command {
 		Example: "  kitbag mcp remove files",
 		Args:    between(1, 1, "the NAME of a server"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := editServers(file)
+			editor, err := newServerEditor(file)
 			if err != nil {
 				return err
 			}
-			if _, ok := s.servers[args[0]]; !ok {
-				return fmt.Errorf("%s has no server %q%s", file, args[0], suggestion(args[0], slices.Sorted(maps.Keys(s.servers))))
+			if _, ok := editor.servers[args[0]]; !ok {
+				return fmt.Errorf("%s has no server %q%s", file, args[0], suggestion(args[0], slices.Sorted(maps.Keys(editor.servers))))
 			}
-			if err := s.patch("remove", args[0], nil); err != nil {
+			if err := editor.patch("remove", args[0], nil); err != nil {
 				return err
 			}
-			return s.save()
+			return editor.save()
 		},
 	}
 	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to remove the server from")

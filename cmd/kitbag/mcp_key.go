@@ -23,7 +23,7 @@ it as "Authorization: Bearer TOKEN".`,
 		Example: "  kitbag mcp key",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			token := "kb_" + rand.Text() + rand.Text()
+			token := "kb_" + rand.Text() + rand.Text() // programs that look for secrets can recognize the prefix
 			fmt.Fprintf(cmd.OutOrStdout(), "token: %s\nhash:  %s\n", token, mcpserver.HashToken(token))
 			return nil
 		},

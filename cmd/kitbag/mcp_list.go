@@ -39,22 +39,21 @@ type serverReport struct {
 	Name     string              `json:"name"`
 	State    string              `json:"state"`    // ready or failed
 	Protocol string              `json:"protocol"` // the revision, such as 2025-06-18
-	Version  string              `json:"version"`  // of the server
+	Version  string              `json:"version"`  // the server's own
 	Error    string              `json:"error"`
 	Groups   []string            `json:"groups"`
 	Tools    []toolReport        `json:"tools"`
 	Skipped  []mcpclient.Skipped `json:"skipped"`
 
-	Login bool `json:"login,omitempty"` // it failed because it requires a login
-
-	PingMS   *float64 `json:"ping_ms,omitempty"`  // for status only
-	Restarts *int     `json:"restarts,omitempty"` // for status only
+	Login    bool     `json:"login,omitempty"`    // the server has failed because it requires a login
+	PingMS   *float64 `json:"ping_ms,omitempty"`  // only set by kitbag mcp status
+	Restarts *int     `json:"restarts,omitempty"` // only set by kitbag mcp status
 }
 
 type toolReport struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
-	Bytes  int      `json:"bytes"` // of name, description and schema: as sent to a model
+	Bytes  int      `json:"bytes"` // see modelBytes
 	Groups []string `json:"groups"`
 }
 
@@ -63,8 +62,8 @@ func mcpListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags] [SERVER...]",
 		Short: "Start the servers and list their tools",
-		Long: `Start the servers, or only the given ones, and list their tools. The exit
-code is 0 if one server is ready; with given names all of them must be.`,
+		Long: `Start the servers, or only each SERVER, and list their tools. The exit code is
+0 if at least one server is ready, or if each SERVER is.`,
 		Example: "  kitbag mcp list\n  kitbag mcp list --mcp kitbag.json --json github",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,8 +79,8 @@ func mcpStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Start the servers and ping them",
-		Long: `Start the servers and ping each of them. The exit code is 0 if one server is
-ready.`,
+		Long: `Start the servers and ping each of them. The exit code is 0 if at least one
+server is ready.`,
 		Example: "  kitbag mcp status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,21 +91,21 @@ ready.`,
 	return cmd
 }
 
-// selectServers keeps the servers with the given names, or all if there are no names.
+// selectServers keeps only the servers that are named, or all if names is empty.
 func (f *mcpFlags) selectServers(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
 	}
-	var exist []string
-	for _, c := range configs {
-		exist = append(exist, c.Name)
+	var existing []string
+	for _, cfg := range configs {
+		existing = append(existing, cfg.Name)
 	}
 	for _, e := range broken {
-		exist = append(exist, e.Server)
+		existing = append(existing, e.Server)
 	}
-	for _, n := range names {
-		if !slices.Contains(exist, n) {
-			return nil, nil, fmt.Errorf("no MCP server %q in %s%s", n, strings.Join(f.files, ", "), suggestion(n, exist))
+	for _, name := range names {
+		if !slices.Contains(existing, name) {
+			return nil, nil, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), suggestion(name, existing))
 		}
 	}
 	configs = slices.DeleteFunc(configs, func(c mcpclient.Server) bool { return !slices.Contains(names, c.Name) })
@@ -117,8 +116,8 @@ func (f *mcpFlags) selectServers(names []string, configs []mcpclient.Server, bro
 // A queryFunc queries a server and adds the answer to its report.
 type queryFunc func(context.Context, *mcpclient.Client, *serverReport) error
 
-// report queries the named servers, or all, in parallel and prints the reports. It fails if no server is ready,
-// or if a named one is not.
+// report queries the named servers, or all if names is empty, in parallel and prints the reports. It fails if no server
+// is ready, or if a named server is not.
 func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
@@ -142,7 +141,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, p
 			print(out, r)
 		}
 	}
-	// One broken server in a list of many is not a failure, unless it was requested by name.
+	// A server that is not ready is only a failure if it was named, or if no other server is ready.
 	readyCount := 0
 	for _, r := range reports {
 		if r.State == stateReady {
@@ -155,17 +154,17 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, p
 	return err
 }
 
-// queryAll queries the servers in parallel, and names slow ones on standard error.
+// queryAll queries the servers in parallel, and names slow servers on standard error.
 func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) []serverReport {
 	reports := make([]serverReport, len(configs))
 	reported := make([]atomic.Bool, len(configs))
-	stopNotice := noticeSlow(cmd.ErrOrStderr(), func() (missing []string) {
+	stopNotice := noticeSlow(cmd.ErrOrStderr(), func() (names []string) {
 		for i, cfg := range configs {
 			if !reported[i].Load() {
-				missing = append(missing, cfg.Name)
+				names = append(names, cfg.Name)
 			}
 		}
-		return missing
+		return names
 	})
 	var wg sync.WaitGroup
 	for i, cfg := range configs {
@@ -182,15 +181,15 @@ func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) [
 // slowStart is the time after which a server counts as slow. Only a server that npm must install first takes longer to start.
 const slowStart = 3 * time.Second
 
-// noticeSlow prints the missing servers on log after slowStart, unless stop has been called by then.
-func noticeSlow(log io.Writer, missing func() []string) (stop func()) {
+// noticeSlow prints the names of the starting servers on log after slowStart, unless stop has been called by then.
+func noticeSlow(log io.Writer, starting func() []string) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
 		case <-done:
 		case <-time.After(slowStart):
-			fmt.Fprintf(log, "still starting: %s\n", plainLine(strings.Join(missing(), ", ")))
+			fmt.Fprintf(log, "still starting: %s\n", plainLine(strings.Join(starting(), ", ")))
 		}
 	}()
 	return func() {
@@ -204,15 +203,15 @@ func newReport(name, state string) serverReport {
 	return serverReport{Name: name, State: state, Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
 }
 
-// reportServer starts one server and queries it. The report includes a failure.
+// reportServer starts one server and queries it. An error becomes part of the report.
 func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) serverReport {
 	r := newReport(cfg.Name, stateReady)
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err == nil {
 		defer c.Close()
 		err = query(ctx, c, &r)
-		st := c.Status()
-		r.Protocol, r.Version = st.Protocol, st.ServerVersion
+		status := c.Status()
+		r.Protocol, r.Version = status.Protocol, status.ServerVersion
 	}
 	if err != nil {
 		r.State, r.Error = stateFailed, addLoginRemedy(cfg.Name, err).Error()
@@ -245,7 +244,7 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// modelBytes returns the size of a tool in a request, without a few bytes of punctuation.
+// modelBytes returns the size of a tool in a request to a model, without a few bytes of punctuation.
 func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
 
 // pingServer adds the time of a ping to the report.
@@ -263,9 +262,9 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// printHead prints the line about a server, and its error in the next line.
-func printHead(w io.Writer, r serverReport, rest string) {
-	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, rest)
+// printHead prints a line with the server, its state and details, and a line with the error, if any.
+func printHead(w io.Writer, r serverReport, details string) {
+	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, details)
 	if r.Error != "" {
 		fmt.Fprintf(w, "  %s\n", indented(r.Error))
 	}
@@ -276,11 +275,11 @@ func printList(w io.Writer, r serverReport) {
 	for _, t := range r.Tools {
 		bytes += t.Bytes
 	}
-	rest := ""
+	details := ""
 	if r.Error == "" {
-		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plainLine(r.Protocol), len(r.Tools), bytes)
+		details = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plainLine(r.Protocol), len(r.Tools), bytes)
 	}
-	printHead(w, r, rest)
+	printHead(w, r, details)
 	for _, t := range r.Tools {
 		fmt.Fprintf(w, "  %-40s %6d  %s\n", t.Name, t.Bytes, plainLine(t.Title))
 	}
@@ -290,9 +289,9 @@ func printList(w io.Writer, r serverReport) {
 }
 
 func printStatus(w io.Writer, r serverReport) {
-	rest := ""
+	details := ""
 	if r.PingMS != nil {
-		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plainLine(r.Protocol), plainLine(r.Version), *r.PingMS, *r.Restarts)
+		details = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plainLine(r.Protocol), plainLine(r.Version), *r.PingMS, *r.Restarts)
 	}
-	printHead(w, r, rest)
+	printHead(w, r, details)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,27 +29,26 @@ func storedLogins() (*mcpclient.OAuth, error) {
 	return &mcpclient.OAuth{Dir: filepath.Join(dir, "kitbag", "tokens")}, nil
 }
 
-// withLogin makes the server use its stored login, if there is one. With an expired login a connection fails, since a
-// page that opens in the middle of another command would be a surprise.
+// withLogin makes the server use its stored login, if there is one. If the login has expired, connecting fails: only
+// kitbag mcp login asks the user to log in.
 func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	web, ok := cfg.Transport.(mcpclient.HTTP)
 	if !ok {
 		return cfg
 	}
-	o, err := storedLogins()
 	for header := range web.Headers {
 		if strings.EqualFold(header, "Authorization") {
-			return cfg // the file has the credentials
+			return cfg // the user has configured other credentials
 		}
 	}
-	if err != nil || !o.LoggedIn(web.URL) {
+	oauth, err := storedLogins()
+	if err != nil || !oauth.LoggedIn(web.URL) {
 		return cfg
 	}
-	web.OAuth = o
+	web.OAuth = oauth
 	cfg.Transport = web
-	if cfg.Options.Timeouts.Start == 0 {
-		cfg.Options.Timeouts.Start = 30 * time.Second // a login needs further requests
-	}
+	// The default with OAuth would leave minutes for a login in a browser.
+	cfg.Options.Timeouts.Start = cmp.Or(cfg.Options.Timeouts.Start, 30*time.Second)
 	return cfg
 }
 
@@ -60,16 +60,17 @@ func addLoginRemedy(server string, err error) error {
 	return err
 }
 
+// loginFlags are the flags of kitbag mcp login.
 type loginFlags struct {
 	mcpFlags
-	client, issuer string
-	port           int
-	timeout        time.Duration
+	clientID, issuer string
+	port             int
+	timeout          time.Duration
 }
 
-// secretVar is the environment variable of the secret of --client-id; a flag would be visible to every user of
-// the machine.
-const secretVar = "KITBAG_OAUTH_SECRET"
+// oauthSecretVar is the environment variable with the client secret of --client-id. A flag would be visible to every user
+// of the machine.
+const oauthSecretVar = "KITBAG_OAUTH_SECRET"
 
 // mcpLoginCommand is "kitbag mcp login", the only command that starts a login.
 func mcpLoginCommand() *cobra.Command {
@@ -77,21 +78,21 @@ func mcpLoginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login [flags] SERVER",
 		Short: "Log in to a server",
-		Long: `Print the page on which to log in to a server, wait for the browser's redirect
-to a port of this machine, and store the tokens in the user's configuration
-directory, in files that only the user can read. From then on all commands use
-and renew them. An earlier login is deleted first.
+		Long: `Print the address of the page on which to log in to a server, wait for the
+browser's redirect to a port of this machine, and store the tokens in the user's
+configuration directory, in files that only the user can read. From then on all
+commands use and renew the tokens. An earlier login is deleted first.
 
-A server without client registration needs the --client-id of one registered by
-hand, with its secret, if it has one, in $` + secretVar + `. Such a client has a fixed
-redirect URI, http://127.0.0.1:PORT/callback: give its --port.`,
+For a server without client registration, register a client by hand, with the
+redirect URI http://127.0.0.1:PORT/callback. Give its --client-id and --port, and
+its secret, if any, in $` + oauthSecretVar + `.`,
 		Example: `  kitbag mcp login github`,
 		Args:    between(1, 1, "SERVER"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
 	f.registerFiles(cmd)
-	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client registered by hand")
+	fl.StringVar(&f.clientID, "client-id", "", "the `ID` of a client registered by hand")
 	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default: the server's)")
 	fl.IntVar(&f.port, "port", 0, "the port of the browser's redirect; 0 for any")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the login")
@@ -112,23 +113,23 @@ notified: to end the login there, use the server's own pages.`,
 			if err != nil {
 				return err
 			}
-			o, err := storedLogins()
+			oauth, err := storedLogins()
 			if err != nil {
 				return err
 			}
 			web, ok := cfg.Transport.(mcpclient.HTTP)
-			if !ok || !o.LoggedIn(web.URL) {
+			if !ok || !oauth.LoggedIn(web.URL) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "no login to %s is stored\n", plain(cfg.Name))
 				return nil
 			}
-			return o.Logout(web.URL)
+			return oauth.Logout(web.URL)
 		},
 	}
 	f.registerFiles(cmd)
 	return cmd
 }
 
-// login logs in by connecting to the server, which reports whether it requires a login, and at which authorization server.
+// login logs in by connecting: the server's answer says whether it requires a login, and at which authorization server.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	cfg, err := f.findServer(name)
 	if err != nil {
@@ -138,7 +139,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	if !ok {
 		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url need a login", name)
 	}
-	o, err := storedLogins()
+	oauth, err := storedLogins()
 	if err != nil {
 		return err
 	}
@@ -148,16 +149,16 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	}
 	defer browser.close()
 	loginRequired := false
-	o.ClientID, o.ClientSecret, o.Issuer, o.RedirectURL = f.client, os.Getenv(secretVar), f.issuer, browser.url
-	o.Authorize = func(ctx context.Context, page string) (url.Values, error) {
+	oauth.ClientID, oauth.ClientSecret, oauth.Issuer, oauth.RedirectURL = f.clientID, os.Getenv(oauthSecretVar), f.issuer, browser.url
+	oauth.Authorize = func(ctx context.Context, page string) (url.Values, error) {
 		loginRequired = true
 		return browser.wait(ctx, page, cmd.ErrOrStderr())
 	}
 	// An old login, perhaps of another user, would be used instead of a new one.
-	if err := o.Logout(web.URL); err != nil {
+	if err := oauth.Logout(web.URL); err != nil {
 		return err
 	}
-	web.OAuth, cfg.Options.Timeouts.Start = o, f.timeout
+	web.OAuth, cfg.Options.Timeouts.Start = oauth, f.timeout
 	cfg.Transport = web
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
@@ -171,7 +172,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s works without a login\n", plain(name))
 		return nil
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s; the tokens are in %s\n", plain(name), o.Dir)
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s; the tokens are in %s\n", plain(name), oauth.Dir)
 	return nil
 }
 
@@ -179,12 +180,12 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 type browserPort struct {
 	url       string
 	server    *http.Server
-	states    chan string     // the state that the next redirect must have
-	redirects chan url.Values // the parameters of the redirect
+	states    chan string     // has the state parameter of the expected redirect, if any is expected
+	redirects chan url.Values // gets the parameters of the redirect
 }
 
-// listenForBrowser opens the port; 0 for any free one. The page can only be shown afterwards, because its redirect URI
-// contains the port.
+// listenForBrowser opens the port, or any free port for 0. The address of the login page contains the port, so the page
+// can only be shown afterwards.
 func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -199,8 +200,8 @@ func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 
 func (b *browserPort) close() { _ = b.server.Close() }
 
-// callback handles the browser's redirect. Any program on the machine, and any page in the browser, can call
-// it: only one request with the expected state is accepted.
+// callback handles a request to the port, which any program on the machine and any page in the browser can make: it
+// accepts one request with the expected state.
 func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/callback" {
@@ -209,8 +210,8 @@ func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case state := <-b.states:
-		if state == "" || q.Get("state") != state {
-			b.states <- state
+		if state == "" || q.Get("state") != state { // a request without a state must not match a login page without one
+			b.states <- state // still expected
 			http.Error(w, "This is not the login that kitbag waits for.", http.StatusBadRequest)
 			return
 		}
@@ -223,14 +224,14 @@ func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	b.redirects <- q
 }
 
-// wait shows the page, and returns the parameters of the redirect.
+// wait shows the address of the page, and returns the parameters of the redirect.
 func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url.Values, error) {
-	u, err := url.Parse(page)
+	pageURL, err := url.Parse(page)
 	if err != nil {
 		return nil, err
 	}
-	b.states <- u.Query().Get("state") // before the page is shown, since the redirect may follow at once
-	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(u.Host), plainLine(page))
+	b.states <- pageURL.Query().Get("state") // before the page is shown, since the redirect may follow at once
+	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(pageURL.Host), plainLine(page))
 	select {
 	case q := <-b.redirects:
 		return q, nil

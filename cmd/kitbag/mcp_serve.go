@@ -36,24 +36,22 @@ func styleNames() string {
 	return strings.Join(out, ", ")
 }
 
-// tokenVar is the environment variable of the token that HTTP clients must present; a flag would be visible to
-// every user of the machine.
+// tokenVar is the environment variable with a token that HTTP clients may present. A flag would be visible to every user of
+// the machine.
 const tokenVar = "KITBAG_MCP_TOKEN"
 
-// drainTimeout is how long calls in flight may take after the first interrupt; the second ends the program at once.
+// drainTimeout is how long calls in flight may take after the first interrupt. A second interrupt ends the program at once.
 const drainTimeout = 30 * time.Second
 
 type serveFlags struct {
 	mcpFlags
-	config          string
-	demo, printCost bool
-	style           string
-	http, audit     string
-	admin           string
-	logJSON         bool
-	auditArguments  bool
-	pageSize        int
 	policyFlags
+	config, style, audit string
+	http, admin          string // addresses to listen at
+	demo, printCost      bool
+	logJSON              bool
+	auditArguments       bool
+	pageSize             int
 }
 
 // mcpServeCommand is "kitbag mcp serve", the gateway of package mcpgateway.
@@ -63,9 +61,9 @@ func mcpServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve many MCP servers as one, with their tools in groups",
 		Long: `Serve the servers of a file as one MCP server, on standard input and output or
-over HTTP. Every server is a group of tools, named after it, which the host's
-model opens when needed: the list of tools is short at first, and a server is
-started when its group is opened. Clients of protocol 2026-07-28, where the list
+over HTTP. Every server is a group of tools with the server's name, which the
+host's model opens when needed: the list of tools is short at first, and a server
+is started when its group is opened. Clients of protocol 2026-07-28, where the list
 cannot change, search the tools instead.
 
 A --config file has the servers, and also groups of their tools,
@@ -85,13 +83,14 @@ confined: see kitbag sandbox --help.
 A call that no rule allows needs approval: the host asks its user, if it can. With
 a host that asks about every call itself, use --mode bypass to avoid a second question.
 
-Over HTTP, clients must present a token of the file's credentials, the one in
-$` + tokenVar + `, if it is set, or an access token of an issuer of its "oauth"; without any
-of these only loopback addresses are served. kitbag mcp key makes a token.
+Over HTTP, a client must present a token: of "credentials", of $` + tokenVar + `, or
+of an issuer of "oauth". If none of these is configured, only clients on this
+machine are served. kitbag mcp key makes a token.
+
 SIGHUP reloads the configuration: servers, groups and permissions change together or, if
-there is a mistake, not at all; a log line and /readyz have the revision. So does a POST to
-/reload of --admin, which needs the token in $` + adminTokenVar + `, or without one a
-connection from this machine.`,
+there is a mistake, not at all; a log line and /readyz have the revision. A POST to
+/reload at the --admin address also reloads it. The POST needs the token in
+$` + adminTokenVar + ` or, if that is not set, must come from this machine.`,
 		Example: `  kitbag mcp serve --mcp .mcp.json --mode bypass
   kitbag mcp serve --config kitbag.json --http 127.0.0.1:8080
   kitbag mcp serve --config kitbag.json --print-cost    what each style would cost
@@ -110,7 +109,7 @@ connection from this machine.`,
 	fl.StringVar(&f.audit, "audit", "", "append a line of JSON for every call to `FILE`; with --http, - is standard output")
 	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "include the calls' arguments")
 	fl.IntVar(&f.pageSize, "page-size", 0, "the maximum number of tools in a page of the list; 0 for no pages")
-	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print the cost of each style's first list")
+	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print the size of each style's first list of tools")
 	fl.BoolVar(&f.json, "json", false, "with --print-cost: print JSON")
 	f.policyFlags.register(cmd)
 	return cmd
@@ -129,7 +128,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return usage("--page-size %d: it must be the maximum number of tools in a page, or 0 for no pages", f.pageSize)
 	}
 	if f.json && !f.printCost {
-		return usage("--json is for --print-cost; a server always uses JSON")
+		return usage("--json needs --print-cost; for a log in JSON use --log-json")
 	}
 	cfg, err := f.gatewayConfig(cmd)
 	if err != nil {
@@ -140,8 +139,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		slog.SetDefault(slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)))
 	}
 	if f.printCost {
-		cfg.AuditFile = ""     // nothing is called
-		if cfg.Logins == nil { // with Logins, the shared store has the login that listing tools needs
+		cfg.AuditFile = ""     // no tool is called
+		if cfg.Logins == nil { // otherwise the database is needed: it has the logins with which to list tools
 			cfg.Serve.Replicas = nil
 		}
 	} else if err := f.applyHTTP(&cfg); err != nil {
@@ -171,8 +170,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	return f.serve(cmd, metrics, &cfg)
 }
 
-// gatewayConfig makes the configuration from the file and the flags. It reads the default file of servers only if the
-// configuration file has no servers.
+// gatewayConfig makes the configuration from the --config file and the flags. It reads the default file of servers only
+// without a --config file.
 func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
@@ -182,9 +181,9 @@ func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, e
 		if err := pin(f.config, cfg.Servers); err != nil {
 			return cfg, err
 		}
-	}
-	if f.config != "" && len(cfg.Servers) == 0 && !changed("mcp") {
-		return cfg, fmt.Errorf("%s: mcpServers is missing; add servers to it, or name a file of servers with --mcp", f.config)
+		if len(cfg.Servers) == 0 && !changed("mcp") {
+			return cfg, fmt.Errorf("%s: mcpServers is missing; add servers to it, or name a file of servers with --mcp", f.config)
+		}
 	}
 	if f.config == "" || changed("mcp") {
 		configs, broken, err := f.load()
@@ -250,10 +249,10 @@ func (f *serveFlags) applyHTTP(cfg *mcpgateway.Config) error {
 	case err != nil:
 		return usage("--http %s: %w", f.http, err)
 	case host == "":
-		return usage("--http %s: give the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
+		return usage("--http %s: give the host, such as 127.0.0.1%s; an empty host would serve every network", f.http, f.http)
 	}
-	if n := len(os.Getenv(adminTokenVar)); f.admin != "" && n > 0 && n < mcpserver.MinToken {
-		return usage("the token in $%s has %d bytes, and needs at least %d; kitbag mcp key makes a random one", adminTokenVar, n, mcpserver.MinToken)
+	if size := len(os.Getenv(adminTokenVar)); f.admin != "" && size > 0 && size < mcpserver.MinToken {
+		return usage("the token in $%s has %d bytes, and needs at least %d; kitbag mcp key makes a random token", adminTokenVar, size, mcpserver.MinToken)
 	}
 	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // requests for other host names are refused
 	if token := os.Getenv(tokenVar); token != "" {
@@ -262,7 +261,7 @@ func (f *serveFlags) applyHTTP(cfg *mcpgateway.Config) error {
 	return nil
 }
 
-// databaseTimeout is how long the databases of the file may take to open.
+// databaseTimeout is how long opening the databases may take.
 const databaseTimeout = 15 * time.Second
 
 // openDatabases opens the databases that the file names. The caller must call closeAll after closing the gateway.
@@ -271,8 +270,8 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 	defer cancel()
 	var closers []func() error
 	closeAll = func() (err error) {
-		for _, c := range closers {
-			err = errors.Join(err, c())
+		for _, closeOne := range closers {
+			err = errors.Join(err, closeOne())
 		}
 		return err
 	}
@@ -295,6 +294,7 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 	return closeAll, nil
 }
 
+// openDatabase opens a Postgres database. where names the setting that has the URL.
 func openDatabase[T any](ctx context.Context, where, url string, open func(context.Context, string) (T, error)) (db T, err error) {
 	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
 		return db, fmt.Errorf("%s: must be the URL of a Postgres database: postgres://USER@HOST/DATABASE", where) // without url, which may have a password
@@ -305,26 +305,26 @@ func openDatabase[T any](ctx context.Context, where, url string, open func(conte
 	return db, nil
 }
 
-// serve serves HTTP until the command is interrupted. Without credentials it warns that the server refuses other
-// machines.
+// serve serves HTTP until the command is interrupted. Without credentials it warns that the gateway refuses clients on
+// other machines.
 func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcpgateway.Config) error {
 	if os.Getenv("GOGC") == "" {
-		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection. The
-		// ballast is never touched, so it uses no memory, but it counts as heap, so that the collector runs less often. A
-		// larger GOGC would multiply the heap of a gateway with thousands of tools.
+		// With a small heap, garbage collection takes a sixth of the CPU time, since a call allocates 30 KB. The ballast
+		// makes the collector run less often: it counts as heap, but uses no memory, since nothing writes to it. A larger
+		// GOGC would multiply the heap of a gateway with thousands of tools.
 		ballast := make([]byte, 16<<20)
 		defer runtime.KeepAlive(ballast)
 	}
 	g := metrics.gateway
-	l, err := listen(cmd, "--http", f.http)
+	listener, err := listen(cmd, "--http", f.http)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "serving MCP at http://%s/\n", l.Addr())
-	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && len(cfg.Serve.Credentials) == 0 && cfg.OAuth == nil {
+	fmt.Fprintf(cmd.ErrOrStderr(), "serving MCP at http://%s/\n", listener.Addr())
+	if a, ok := listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && len(cfg.Serve.Credentials) == 0 && cfg.OAuth == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials or oauth in the --config file, and the names of this machine under hosts there\n", tokenVar)
 	}
-	var reloading sync.Mutex // one at a time, so that the revision in the log is the one that was loaded
+	var reloading sync.Mutex // held until the log has the revision, so that no other reload changes it before
 	reload := func(ctx context.Context) error {
 		reloading.Lock()
 		defer reloading.Unlock()
@@ -338,7 +338,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 	if f.admin != "" {
 		adminListener, err := listen(cmd, "--admin", f.admin)
 		if err != nil {
-			return errors.Join(err, l.Close())
+			return errors.Join(err, listener.Close())
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "serving /livez, /readyz and /metrics at http://%s/\n", adminListener.Addr())
 		hosts := append(slices.Clone(cfg.Serve.Hosts), hostcheck.Name(f.admin))
@@ -349,7 +349,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 	defer reloadOnHangup(reload)()
 	// Only headers have a timeout: a stream of notifications lasts as long as the session.
 	server := &http.Server{Handler: g.Server.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(cmd.Context(), func() {
+	stopDrain := context.AfterFunc(cmd.Context(), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drainTimeout)
 		defer cancel()
 		if err := g.Drain(ctx); err != nil {
@@ -358,8 +358,8 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 		_ = g.Server.Close() // ends the streams, which server.Close would leave open
 		_ = server.Close()
 	})
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	defer stopDrain()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -380,7 +380,7 @@ func reloadOnHangup(reload func(context.Context) error) (stop func()) {
 	go func() {
 		defer close(done)
 		for range hangups {
-			_ = reload(context.Background()) // it logs its error
+			_ = reload(context.Background()) // reload logs its error
 		}
 	}()
 	return func() {
@@ -401,7 +401,7 @@ func (f *serveFlags) reload(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	return g.Reload(cmd.Context(), cfg)
 }
 
-// explainStdio tells a user who has started the server at a terminal that a host should start it.
+// explainStdio tells a user who has started the gateway at a terminal that it is for a host to start.
 func explainStdio(cmd *cobra.Command) {
 	if isTerminal(cmd.InOrStdin()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "serving MCP on standard input and output, for an MCP host to start; Ctrl-D ends it")
@@ -421,16 +421,16 @@ type costLine struct {
 	Tools  int     `json:"tools"`
 	Bytes  int     `json:"bytes"`
 	Tokens int     `json:"tokens"`
-	Share  float64 `json:"share"` // of the bytes of the full list
+	Share  float64 `json:"share"` // Bytes divided by the Bytes of the full list
 }
 
-// showCost prints the cost of the first list in each style, and what an open group adds.
+// showCost prints the cost of the first list of tools in each style, and of each group when it is open.
 func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	styles, groups, skipped, err := g.Costs(cmd.Context())
 	if err != nil {
 		return err
 	}
-	fullBytes := 1 // of the full list; a divisor, so not zero
+	fullBytes := 1 // the size of the full list; never zero, as it is a divisor
 	for _, s := range styles {
 		if s.Style == mcpgateway.StyleFull {
 			fullBytes = max(1, s.Bytes)
@@ -440,7 +440,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(fullBytes)}
 	}
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
-	for _, s := range slices.Backward(styles) { // the full list comes first, since the others are compared with it
+	for _, s := range slices.Backward(styles) { // begin with the full list, as the other lists are compared with it
 		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
 	}
 	for _, c := range groups {
