@@ -69,7 +69,11 @@ func New(ctx context.Context, dirs []string) (r *Recorder, err error) {
 		return nil, errors.New("git is not installed; it is needed for snapshots of the files")
 	}
 	r = new(Recorder)
-	if r.tmp, err = os.MkdirTemp("", "kitbag-undo-"); err != nil {
+	tmp, err := filepath.EvalSymlinks(os.TempDir()) // comparable to the paths of directories
+	if err == nil {
+		r.tmp, err = os.MkdirTemp(tmp, "kitbag-undo-")
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer func() {

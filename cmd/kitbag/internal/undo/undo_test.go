@@ -228,10 +228,13 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestInside has a temporary directory inside the directory that is remembered.
+// TestInside has a temporary directory inside the directory that is remembered, named by a link.
 func TestInside(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", link)
 	write(t, dir, map[string]string{"a": "1"})
 	k := newKeeper(t, dir)
 	from := remember(t, k)
