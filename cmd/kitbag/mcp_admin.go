@@ -142,13 +142,10 @@ func mayAdminister(r *http.Request, token string) bool {
 		return false
 	}
 	if token == "" {
-		for _, header := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
-			if r.Header.Get(header) != "" {
-				return false // a proxy on this machine has forwarded the request, perhaps of another machine
-			}
-		}
+		// A proxy on this machine may have forwarded the request of another machine.
+		forwarded := r.Header.Get("X-Forwarded-For") + r.Header.Get("Forwarded") + r.Header.Get("Via")
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		return err == nil && from.Addr().Unmap().IsLoopback()
+		return forwarded == "" && err == nil && from.Addr().Unmap().IsLoopback()
 	}
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) == 1
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A hostServer is an MCP server in the configuration of kitbag or another host, such as Cursor. It has the members of
-// all these formats.
+// A hostServer is an entry for an MCP server, in the format of kitbag or of another host such as Cursor.
 type hostServer struct {
 	Type     string            `json:"type,omitempty"`
 	Command  string            `json:"command,omitempty"`
@@ -136,12 +135,11 @@ func (e *hostServer) replaceValues(change func(key, value string) string) {
 	})
 }
 
-// changeArg changes the value in an argument: VALUE, --flag=VALUE, NAME=VALUE or --env=NAME=VALUE. flag is the flag before
-// the argument: its value may be arg, or, after a flag such as -e, the value in arg has a name of its own.
+// changeArg changes the VALUE in arg: VALUE, --flag=VALUE, NAME=VALUE or --env=NAME=VALUE. flag is the flag before arg.
 func changeArg(flag, arg string, change func(key, value string) string) string {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || !argName.MatchString(name) || secretName.MatchString(flag) {
-		return change(flag, arg) // all of arg is the value
+		return change(flag, arg) // all of arg is the value of flag
 	}
 	key := strings.TrimLeft(name, "-")
 	if secretName.MatchString(key) {
@@ -177,9 +175,9 @@ func (e *hostServer) removeSecrets(server string) (variables []string, err error
 		if value == "" || strings.Contains(value, "${") || !looksSecret {
 			return value
 		}
-		name := key // the server expects a variable of this name anyway
-		if _, isEnv := e.Env[key]; !isEnv {
-			name = variableName(server + "_" + key)
+		name := variableName(server + "_" + key)
+		if _, isEnv := e.Env[key]; isEnv {
+			name = key // the name that the server documents
 		}
 		for base, n := name, 2; slices.Contains(variables, name); n++ {
 			name = fmt.Sprintf("%s_%d", base, n)
@@ -323,12 +321,12 @@ func importServers(out io.Writer, file string, from []string, write bool) error 
 	switch {
 	case added == 0:
 		fmt.Fprintln(out, "no servers to add")
-		return nil
 	case !write:
 		fmt.Fprintf(out, "%s was not changed; run this again with --write to add %d servers to it\n", file, added)
-		return nil
+	default:
+		return editor.save()
 	}
-	return editor.save()
+	return nil
 }
 
 func mcpAddCommand() *cobra.Command {

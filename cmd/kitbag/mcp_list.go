@@ -142,13 +142,10 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, p
 		}
 	}
 	// A server that is not ready is only a failure if it was named, or if no other server is ready.
-	readyCount := 0
-	for _, r := range reports {
-		if r.State == stateReady {
-			readyCount++
-		}
+	hasState := func(state string) bool {
+		return slices.ContainsFunc(reports, func(r serverReport) bool { return r.State == state })
 	}
-	if err == nil && (readyCount == 0 || len(names) > 0 && readyCount < len(reports)) {
+	if err == nil && (!hasState(stateReady) || len(names) > 0 && hasState(stateFailed)) {
 		return &exit{code: exitError}
 	}
 	return err

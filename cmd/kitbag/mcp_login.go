@@ -68,8 +68,7 @@ type loginFlags struct {
 	timeout          time.Duration
 }
 
-// oauthSecretVar is the environment variable with the client secret of --client-id. A flag would be visible to every user
-// of the machine.
+// oauthSecretVar is the environment variable with the client secret of --client-id. All users could see a flag.
 const oauthSecretVar = "KITBAG_OAUTH_SECRET"
 
 // mcpLoginCommand is "kitbag mcp login", the only command that starts a login.

@@ -36,8 +36,7 @@ func styleNames() string {
 	return strings.Join(out, ", ")
 }
 
-// tokenVar is the environment variable with a token that HTTP clients may present. A flag would be visible to every user of
-// the machine.
+// tokenVar is the environment variable with a token that HTTP clients may present. All users could see a flag.
 const tokenVar = "KITBAG_MCP_TOKEN"
 
 // drainTimeout is how long calls in flight may take after the first interrupt. A second interrupt ends the program at once.
@@ -234,12 +233,10 @@ func (f *serveFlags) applyHTTP(cfg *mcpgateway.Config) error {
 			return usage("--admin needs --http")
 		case cfg.AuditFile == "-":
 			return usage("the audit log cannot be standard output, which the protocol uses; name a file, or add --http")
-		}
-		if len(cfg.Serve.Credentials) > 0 || cfg.OAuth != nil {
+		case len(cfg.Serve.Credentials) > 0 || cfg.OAuth != nil:
 			// The limits of credentials would not apply, since a client on standard input sends no token.
 			return usage("%s has credentials or oauth, but clients send tokens over HTTP only; add --http, or use a file without them", f.config)
-		}
-		if cfg.Serve.Replicas != nil {
+		case cfg.Serve.Replicas != nil:
 			return usage("%s has replicas, but these forward requests over HTTP only; add --http, or use a file without them", f.config)
 		}
 		return nil
@@ -430,12 +427,8 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	if err != nil {
 		return err
 	}
-	fullBytes := 1 // the size of the full list; never zero, as it is a divisor
-	for _, s := range styles {
-		if s.Style == mcpgateway.StyleFull {
-			fullBytes = max(1, s.Bytes)
-		}
-	}
+	full := slices.IndexFunc(styles, func(s mcpgateway.StyleCost) bool { return s.Style == mcpgateway.StyleFull })
+	fullBytes := max(1, styles[full].Bytes) // never zero, as it is a divisor
 	line := func(name string, c toolkit.Cost) costLine {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(fullBytes)}
 	}

@@ -33,7 +33,7 @@ type Screen struct {
 	colour        bool
 	width, height atomic.Int32
 
-	mu      sync.Mutex // guards the fields below, and is held during a print, so that lines printed at once stay together
+	mu      sync.Mutex // guards the fields below, and is held while lines are printed, so that they stay together
 	stream  stream
 	partial string // what Write has after the last line break
 }
@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 	if o.Out != nil {
 		opts = append(opts, tea.WithOutput(o.Out))
 	}
-	ready := make(chan struct{})
+	ready := make(chan struct{}) // closed when the first frame is drawn
 	var firstSize sync.Once
 	s.program = tea.NewProgram(model{st, func(w, h int) {
 		s.width.Store(int32(w))
@@ -133,14 +133,14 @@ func (s *Screen) Message(ctx context.Context) (string, error) {
 	if err == nil {
 		var lines []string
 		for line := range strings.SplitSeq(plain(text), "\n") {
-			lines = append(lines, wrap(line, max(s.columns()-2, minWidth))...)
+			lines = append(lines, wrap(line, max(s.columns()-2, minWidth))...) // 2 for the prompt
 		}
 		s.print(append([]string{""}, indent(lines, Paint(s.colour, bold, "> "), "  ")...))
 	}
 	return text, err
 }
 
-// Line asks for a line of text, which initially is text, and returns the line without surrounding space.
+// Line shows a label and an editor that contains text, and returns the edited line without surrounding space.
 func (s *Screen) Line(ctx context.Context, label, text string) (string, error) {
 	label = strings.TrimRight(onlyColours(label), " \n")
 	got, err := s.request(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, text: text, reply: reply} })
@@ -150,14 +150,13 @@ func (s *Screen) Line(ctx context.Context, label, text string) (string, error) {
 	return strings.TrimSpace(got), err
 }
 
-// Key waits for one of keys, which are lower-case letters, and returns the pressed key. Other keys are ignored.
+// Key shows a label, and returns the pressed key: one of keys, which are lower-case letters. It ignores other keys.
 func (s *Screen) Key(ctx context.Context, label, keys string) (string, error) {
 	label = onlyColours(label)
 	return s.request(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, keys: keys, reply: reply} })
 }
 
-// Work shows a status line until stop is called. The context ends when the user interrupts the work; text that was
-// typed meanwhile stays in the editor.
+// Work shows a status line until stop is called. An interrupt ends the context working, and leaves text in the editor.
 func (s *Screen) Work(ctx context.Context, label string) (working context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.program.Send(workMsg{label, time.Now(), cancel})

@@ -82,7 +82,7 @@ type (
 	}
 	doneMsg struct{}              // the work has ended
 	tailMsg struct{ text string } // replaces state.tail
-	tickMsg time.Time             // a second of the work has passed
+	tickMsg time.Time             // the time, every second during work
 	showMsg struct{ id int }      // shows the question with the id
 )
 
@@ -122,8 +122,7 @@ func newEditor(prompt string) textarea.Model {
 	return e
 }
 
-// editorWidth leaves the terminal's last column to the cursor. Below its minimum the two columns of the prompt would leave
-// too little for text.
+// editorWidth leaves the terminal's last column to the cursor. Its minimum is minWidth and two columns for the prompt.
 func (s *state) editorWidth() int { return max(s.width-1, minWidth+2) }
 
 // update changes the state as a message of the terminal, the Screen or a timer demands.
@@ -141,7 +140,7 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 		s.paste(msg.Content)
 	case tea.CursorPositionMsg:
 		s.requests = max(0, s.requests-1) // never negative, since Shift-F3 looks like an answer
-		if s.requests == 0 {              // all other answers are to the requests of earlier questions
+		if s.requests == 0 {              // the other answers were for earlier questions
 			s.showQuestion(s.asked)
 		}
 	case tea.ResumeMsg:
@@ -224,12 +223,11 @@ func (s *state) drop(reply chan<- answer) {
 // key handles a pressed key.
 func (s *state) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
-	if name != "ctrl+c" {
-		s.leaving = false
-	}
-	switch {
-	case name == "ctrl+c":
+	if name == "ctrl+c" {
 		return s.interrupt()
+	}
+	s.leaving = false
+	switch {
 	case name == "ctrl+z":
 		return tea.Suspend
 	case s.question != nil:
@@ -255,7 +253,7 @@ func (s *state) interrupt() tea.Cmd {
 	case s.work != nil:
 		s.work.stopping = true
 		s.work.cancel()
-		if len(s.queue) > 0 { // the user may not want to send them after interrupted work: move them back into the editor
+		if len(s.queue) > 0 { // the user may not want to send these messages any more: move them back into the editor
 			s.setValue(strings.Join(append(s.queue, s.editor.Value()), "\n"))
 			s.queue = nil
 		}
@@ -370,8 +368,7 @@ func (s *state) setValue(text string) {
 	s.menu = nil
 }
 
-// showEntry puts entry i of the history into the editor, or the draft if i is the number of entries. Another i has no
-// effect.
+// showEntry puts entry i of the history into the editor, or the draft behind the last entry.
 func (s *state) showEntry(i int) {
 	n := len(s.History.entries)
 	if i < 0 || i > n {

@@ -9,7 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// maxFrameRows is the maximum number of redrawn rows. The terminal's other rows show printed text.
+// maxFrameRows is the maximum number of redrawn rows, so that a third of the terminal shows printed text.
 func maxFrameRows(height int) int { return max(4, height*2/3) }
 
 // view returns the frame below the printed lines, and the cursor; nil for none. From top to bottom the frame has the end

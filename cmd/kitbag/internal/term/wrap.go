@@ -1,6 +1,7 @@
 package term
 
 import (
+	"regexp"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -38,13 +39,9 @@ func fold(text string, width int) (lines []string) {
 
 // indent puts first before the first line and rest before the other lines, without spaces at the end of a blank line.
 func indent(lines []string, first, rest string) []string {
-	out := make([]string, len(lines))
+	out, prefix := make([]string, len(lines)), first
 	for i, line := range lines {
-		prefix := rest
-		if i == 0 {
-			prefix = first
-		}
-		out[i] = prefix + line
+		out[i], prefix = prefix+line, rest
 		if line == "" {
 			out[i] = strings.TrimRight(out[i], " ")
 		}
@@ -52,26 +49,23 @@ func indent(lines []string, first, rest string) []string {
 	return out
 }
 
-// onlyColours removes all control sequences and characters of s except SGR (colours and styles) and line breaks.
+// sequence matches an SGR control sequence (colours and styles), or the beginning of another control sequence.
+var sequence = regexp.MustCompile(`\x1b\[([0-9;]*m)?`)
+
+// onlyColours removes all control sequences and characters of s except SGR and line breaks. The parameters of a removed
+// sequence stay as text.
 func onlyColours(s string) string {
 	var b strings.Builder
 	for {
-		i := strings.Index(s, "\x1b[")
-		if i < 0 {
+		at := sequence.FindStringIndex(s)
+		if at == nil {
 			b.WriteString(plain(s))
 			return b.String()
 		}
-		b.WriteString(plain(s[:i]))
-		s = s[i:]
-		end := 2
-		for end < len(s) && (s[end] >= '0' && s[end] <= '9' || s[end] == ';') {
-			end++
+		b.WriteString(plain(s[:at[0]]))
+		if s[at[1]-1] == 'm' {
+			b.WriteString(s[at[0]:at[1]])
 		}
-		if end < len(s) && s[end] == 'm' {
-			b.WriteString(s[:end+1])
-			s = s[end+1:]
-		} else {
-			s = s[2:] // without "\x1b[" the parameters are plain text
-		}
+		s = s[at[1]:]
 	}
 }

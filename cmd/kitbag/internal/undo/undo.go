@@ -137,7 +137,7 @@ func (d *directory) writeExcludes(ctx context.Context) error {
 		return err
 	}
 	names := slices.DeleteFunc(strings.Split(string(out), "\x00"), func(name string) bool { return path.Base(name) != ".gitignore" })
-	// The last matching pattern decides, and the deepest .gitignore must decide.
+	// The deepest .gitignore comes last, since the last matching pattern decides.
 	slices.SortStableFunc(names, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
 	var all strings.Builder
 	for _, name := range names {
@@ -160,8 +160,7 @@ func (d *directory) writeExcludes(ctx context.Context) error {
 	return os.WriteFile(d.excludeFile(), []byte(all.String()+d.skip+"\n"), 0o600)
 }
 
-// topLevelRule converts a line of the .gitignore in dir to a line for the .gitignore of the top directory. dir is a
-// pattern, or "" for the top directory.
+// topLevelRule converts a line of the .gitignore in dir, a pattern, to a line for the .gitignore of the top directory.
 func topLevelRule(dir, line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
@@ -320,8 +319,7 @@ func (r *Recorder) Diff(ctx context.Context, from, to Snapshot, base string) (st
 	return all.String(), nil
 }
 
-// A Report is the result of [Recorder.Restore]. All paths are absolute. The paths of a list are in the order of the
-// directories, and sorted within a directory.
+// A Report is the result of [Recorder.Restore]. All paths are absolute, and sorted within each directory.
 type Report struct {
 	Restored     []string // files
 	Kept         []string // files that were left as they are, since they have changed after the second snapshot
@@ -354,7 +352,7 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 		report.Err = errors.Join(report.Err, d.execute(ctx, plans[i]))
 	}
 	after, err := r.Take(ctx)
-	for i, d := range r.dirs {
+	for i, d := range r.dirs { // after an error all files count as failed, since their state is unknown
 		var notRestored []change
 		if err == nil {
 			notRestored, err = d.notRestored(ctx, plans[i].tree, after.directory(i))
@@ -372,8 +370,7 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 	return report, nil
 }
 
-// plan returns the plan that undoes the changes between before and after, and adds what the plan leaves as it is to the
-// report.
+// plan returns the plan that undoes the changes from before to after. It reports what the plan leaves as it is.
 func (d *directory) plan(ctx context.Context, before, after, now dirSnapshot, report *Report) (plan, error) {
 	p := plan{tree: before.tree}
 	changes, err := d.diffTrees(ctx, before.tree, after.tree)
@@ -413,8 +410,7 @@ func inOneOnly(a, b []string) []string {
 	return slices.DeleteFunc(slices.Concat(a, b), func(name string) bool { return slices.Contains(a, name) && slices.Contains(b, name) })
 }
 
-// execute makes the changes of the plan, and removes directories that become empty. After an error about one file it
-// continues with the next file.
+// execute makes the changes of the plan, and removes directories that become empty. An error about a file does not end it.
 func (d *directory) execute(ctx context.Context, p plan) error {
 	root, err := os.OpenRoot(d.path) // a link that was created meanwhile cannot lead out of the directory
 	if err != nil {
@@ -439,8 +435,8 @@ func (d *directory) execute(ctx context.Context, p plan) error {
 	return errors.Join(errs...)
 }
 
-// notRestored returns the files that differ between the tree and a snapshot made after the restoration. It leaves out
-// files in a repository that exist: since no snapshot has them, whether their content is right remains unknown.
+// notRestored returns the files that differ between the tree and a snapshot made after the restoration. Existing files in
+// a repository, which no snapshot has, count as restored.
 func (d *directory) notRestored(ctx context.Context, tree string, s dirSnapshot) ([]change, error) {
 	changes, err := d.diffTrees(ctx, tree, s.tree)
 	return slices.DeleteFunc(changes, func(c change) bool {
@@ -454,7 +450,7 @@ func overlap(a, b string) bool { return a == b || isBelow(a, b) || isBelow(b, a)
 
 // A change is a file that differs between two trees.
 type change struct {
-	name    string // relative
+	name    string // relative to the directory
 	created bool   // the file is only in the later tree
 }
 
