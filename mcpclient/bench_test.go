@@ -86,7 +86,7 @@ func BenchmarkList(b *testing.B) {
 			if err := json.Unmarshal(data, &page); err != nil {
 				b.Fatal(err)
 			}
-			if s := build(c.cat, page.Tools, nil, nil, false); len(s.tools) != 1000 {
+			if s := newSnapshot(c.cat, page.Tools, nil, nil, false); len(s.tools) != 1000 {
 				b.Fatal(len(s.tools), s.skipped)
 			}
 		}

@@ -111,14 +111,14 @@ func (c *catalogue) invalidate(changes uint32) {
 // the list after announced changes.
 func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
 	s := c.snap.Load()
-	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
+	if s != nil && (s.expires.IsZero() || time.Now().Before(s.expires)) {
 		return s, nil
 	}
 	fresh, err := c.refresh(ctx, s)
 	if err != nil && s != nil && ctx.Err() == nil {
 		// The server is down: keep its tools, and list again later.
 		kept := *s
-		kept.until = time.Now().Add(retryListAfter)
+		kept.expires = time.Now().Add(retryListAfter)
 		c.snap.CompareAndSwap(s, &kept)
 		return s, nil
 	}
@@ -185,7 +185,7 @@ func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error
 		}
 		bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Idle,
 			fmt.Errorf("%w: tools/list was not answered in %v", ErrTimeout, c.cfg.Timeouts.Idle))
-		s, err = c.list(bounded, cn)
+		s, err = c.listTools(bounded, cn)
 		cancel()
 		release()
 		if err == nil {
@@ -198,7 +198,7 @@ func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error
 	if old != nil && old.digest == s.digest {
 		// Equal content keeps the same slice, so that nothing changes for the model.
 		kept := *old
-		kept.until = s.until
+		kept.expires = s.expires
 		c.snap.Store(&kept)
 		return &kept, nil
 	}

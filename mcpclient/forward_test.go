@@ -24,7 +24,7 @@ func TestForwarded(t *testing.T) {
 	names := toolNames("mcp__srv__", []string{"call_tool", "rename", long, "x.y", "x_y"})
 	unlisted := strings.Repeat("read", 20)
 	c := unconnected(t)
-	c.cat.snap.Store(build(c.cat, raw, nil, nil, false))
+	c.cat.snap.Store(newSnapshot(c.cat, raw, nil, nil, false))
 	for _, row := range []struct {
 		rule        string
 		behavior    permission.Behavior

@@ -25,7 +25,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Limits of a list. What exceeds them is left out, with a reason in Skipped.
+// Limits of a list. Tools that exceed them are in Client.Skipped.
 const (
 	maxPages       = 1000
 	maxEntries     = 10_000
@@ -33,12 +33,12 @@ const (
 	maxToolBytes   = 1 << 20
 	maxSchemaDepth = 64
 	maxNameBytes   = 256
-	maxToolGroups  = 32
+	maxToolGroups  = 32 // groups of a tool; further ones are ignored
 )
 
 // A Skipped is a tool of the server that is not used, and why.
 type Skipped struct {
-	Name   string `json:"name"` // on the server; "*" for a problem of the whole list
+	Name   string `json:"name"` // the tool's name on the server; "*" for a problem of the whole list
 	Reason string `json:"reason"`
 }
 
@@ -71,46 +71,46 @@ func (a *annotations) UnmarshalJSON(data []byte) error {
 	if err := strictjson.Unmarshal(data, (*plain)(a)); err != nil {
 		return err
 	}
-	if len(bytes.TrimSpace(data)) > len("{}") && data[0] == '{' {
+	if len(data) > len("{}") && data[0] == '{' { // neither {} nor null
 		a.raw = bytes.Clone(data)
 	}
 	return nil
 }
 
-// taskSupport returns whether the tool can be called as a task: "optional", "required", or any other text if it cannot.
-func (r *listEntry) taskSupport() string {
-	var e struct {
+// taskSupport returns the entry's taskSupport. With "optional" or "required" the tool can be called as a task.
+func (e *listEntry) taskSupport() string {
+	var execution struct {
 		TaskSupport string `json:"taskSupport"`
 	}
-	_ = json.Unmarshal(r.Execution, &e)
-	return e.TaskSupport
+	_ = json.Unmarshal(e.Execution, &execution) // without a readable value there is no support
+	return execution.TaskSupport
 }
 
-// groups returns the names of the groups that the entry is in.
-func (r *listEntry) groups() []string {
+// groups returns the names of the groups that contain the tool or group. Names that cannot be read are left out.
+func (e *listEntry) groups() []string {
 	var names []string
-	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
+	_ = json.Unmarshal(e.Meta[mcpcontent.GroupsKey], &names)
 	names = slices.DeleteFunc(names, func(n string) bool { return !validGroup(n) })
 	return names[:min(len(names), maxToolGroups)]
 }
 
-// A snapshot is a server's list at one time. It is immutable.
+// A snapshot is a server's list of tools and groups at one time. It is immutable.
 type snapshot struct {
-	tools        []tool.Tool // sorted by name
-	remotes      []*remoteTool
+	tools        []tool.Tool   // sorted by name
+	remotes      []*remoteTool // the tools without the wrapper taskTool
 	skipped      []Skipped
 	groups       []Group
-	withheld     []*remoteTool // see [Pins]
+	withheld     []*remoteTool // changed tools; see [Pins]
 	textWithheld bool          // the server's text has changed, and the pinned text is used
 
-	instructions string // what the model gets: the server's instructions, or the pinned ones
-	digest       [sha256.Size]byte
-	rawGroups    []json.RawMessage
-	until        time.Time // when it expires; zero if only an announced change ends it
+	instructions string            // what the model gets: the server's instructions, or the pinned ones
+	digest       [sha256.Size]byte // the result of digest
+	rawGroups    []json.RawMessage // as in groups/list, for when the next groups/list fails
+	expires      time.Time         // zero: only when the server announces a change
 }
 
-// A page is a result of tools/list or another list method. Optional members stay raw, so that one of a wrong
-// type does not make the page unusable.
+// A page is a result of tools/list or another list method. Next and TTL stay raw, so that a wrong type does not make the
+// page unusable.
 type page struct {
 	Tools     []json.RawMessage `json:"tools"`
 	Groups    []json.RawMessage `json:"groups"`
@@ -127,7 +127,7 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 	seen := map[string]bool{}
 	size := 0
 	cursor := ""
-	for n := 1; ; n++ {
+	for pages := 1; ; pages++ {
 		var params map[string]any
 		if cursor != "" {
 			params = map[string]any{"cursor": cursor}
@@ -145,12 +145,13 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 			ttl = milliseconds(ms)
 		}
 		size += len(raw)
+		// Tools, groups and skills are cleaned where they are decoded: pins compare what the server wrote.
 		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
 		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
 			items = append(items, visible.JSON(item, visible.Words))
 		}
 		next := ""
-		_ = json.Unmarshal(list.Next, &next)
+		_ = json.Unmarshal(list.Next, &next) // an unreadable cursor ends the list
 		switch {
 		case next == "":
 			return items, ttl, "", nil
@@ -160,7 +161,7 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 			return items, ttl, fmt.Sprintf("more than %d entries", maxEntries), nil
 		case size >= maxListBytes:
 			return items, ttl, fmt.Sprintf("more than %d bytes", maxListBytes), nil
-		case n >= maxPages:
+		case pages >= maxPages:
 			return items, ttl, fmt.Sprintf("more than %d pages", maxPages), nil
 		}
 		seen[next] = true
@@ -168,8 +169,8 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 	}
 }
 
-// list requests the tools and groups.
-func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
+// listTools requests the tools and groups. If only groups/list fails, the last groups are used.
+func (c *catalogue) listTools(ctx context.Context, cn *conn) (*snapshot, error) {
 	raws, ttl, cut, err := cn.listAll(ctx, "tools/list")
 	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have only prompts or resources
 		return nil, err
@@ -183,7 +184,7 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 	}
 	text := textOf(cn.server.Instructions, groups)
 	text.partial = err != nil
-	s := build(c, raws, groups, text, cn.protocol.usesHeaders())
+	s := newSnapshot(c, raws, groups, text, cn.protocol.usesHeaders())
 	s.rawGroups = groups
 	s.offerTasks(cn)
 	if err != nil {
@@ -200,14 +201,14 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 		ttl = retryListAfter // the user may accept the change meanwhile
 	}
 	if ttl > 0 {
-		s.until = time.Now().Add(ttl)
+		s.expires = time.Now().Add(ttl)
 	}
 	return s, nil
 }
 
-// build makes the snapshot of a list. Invalid entries are skipped. If overHTTP is set, tools with wrong x-mcp-header
-// annotations are skipped too, as the specification requires.
-func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overHTTP bool) *snapshot {
+// newSnapshot makes a snapshot of the entries of tools/list and groups/list. Invalid tools are skipped. If overHTTP is
+// set, tools with wrong x-mcp-header annotations are skipped too, as the specification requires.
+func newSnapshot(c *catalogue, raws, groups []json.RawMessage, text *serverText, overHTTP bool) *snapshot {
 	s := &snapshot{}
 	var entries []*listEntry
 	names := map[string]bool{}
@@ -216,31 +217,28 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overH
 		raws = raws[:maxEntries]
 	}
 	for i, raw := range raws {
-		r, err := decodeTool(raw, overHTTP)
-		name := r.Name
-		if name == "" {
-			name = fmt.Sprintf("#%d", i)
-		}
-		if err == nil && names[r.Name] {
-			err = errors.New("the name occurs twice; the first is used")
+		entry, err := decodeTool(raw, overHTTP)
+		if err == nil && names[entry.Name] {
+			err = errors.New("the name occurs twice; the first tool is used")
 		}
 		if err != nil {
+			name := cmp.Or(entry.Name, fmt.Sprintf("#%d", i))
 			s.skipped = append(s.skipped, Skipped{clip(name, maxNameBytes), err.Error()})
 			continue
 		}
-		names[r.Name] = true
-		if c.cfg.includes(r.Name) {
-			entries = append(entries, r)
+		names[entry.Name] = true
+		if c.cfg.includes(entry.Name) {
+			entries = append(entries, entry)
 		}
 	}
 	var textDefinition json.RawMessage
 	if c.cfg.Pins != nil {
 		textDefinition = text.definition()
 	}
-	// names includes excluded tools, so that a filter does not change the names of others.
+	// Tools that Options exclude also have a name, so that excluding a tool does not change the names of the remaining tools.
 	modelNames := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
-	for _, r := range entries {
-		t := newRemoteTool(c, r, modelNames)
+	for _, entry := range entries {
+		t := newRemoteTool(c, entry, modelNames)
 		t.textDefinition = textDefinition
 		s.remotes = append(s.remotes, t)
 	}
@@ -256,9 +254,11 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, overH
 	return s
 }
 
+// decodeTool decodes and checks an entry of tools/list. The returned entry has the tool's name, if it is readable, even
+// if there is an error.
 func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
-	r := &listEntry{raw: raw}
-	if err := strictjson.Unmarshal(raw, r); err != nil {
+	e := &listEntry{raw: raw}
+	if err := strictjson.Unmarshal(raw, e); err != nil {
 		var named struct {
 			Name string `json:"name"`
 		}
@@ -266,47 +266,45 @@ func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
 		return &listEntry{Name: named.Name}, fmt.Errorf("the definition cannot be read: %w", err)
 	}
 	if len(raw) > maxToolBytes {
-		return r, fmt.Errorf("the definition has %d bytes; %d are allowed", len(raw), maxToolBytes)
+		return e, fmt.Errorf("the definition has %d bytes; %d are allowed", len(raw), maxToolBytes)
 	}
-	if r.Name == "" || len(r.Name) > maxNameBytes {
-		return r, fmt.Errorf("the name is empty or longer than %d bytes", maxNameBytes)
+	if e.Name == "" || len(e.Name) > maxNameBytes {
+		return e, fmt.Errorf("the name is empty or longer than %d bytes", maxNameBytes)
 	}
 	var err error
-	if r.Input, err = inputSchema(r.Input); err != nil {
-		return r, err
+	if e.Input, err = inputSchema(e.Input); err != nil {
+		return e, err
 	}
-	if hidesText(r.Input) || hidesText(r.Output) {
-		return r, errors.New("a name or a value in a schema has invisible characters, which only a model reads")
+	if hidesText(e.Input) || hidesText(e.Output) {
+		return e, errors.New("a name or a value in a schema has invisible characters, which only a model reads")
 	}
-	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
-		r.Output = nil
+	if out := bytes.TrimSpace(e.Output); len(out) == 0 || out[0] != '{' {
+		e.Output = nil // a tool is usable without its outputSchema
 	} else if err := checkDepth("outputSchema", out); err != nil {
-		return r, err
+		return e, err
 	}
 	if overHTTP {
-		if err := mcp.ValidateParamHeaderAnnotations(&mcp.Tool{Name: r.Name, RawInputSchema: r.Input}); err != nil {
-			return r, err
-		}
+		err = mcp.ValidateParamHeaderAnnotations(&mcp.Tool{Name: e.Name, RawInputSchema: e.Input})
 	}
-	return r, nil
+	return e, err
 }
 
-// hidesText reports whether names or values in a schema have invisible text. It cannot be removed there, because the
-// server compares names and values.
+// hidesText reports whether names or values in a schema have invisible characters. From descriptions and titles
+// newRemoteTool removes invisible characters, but the server compares names and values as it wrote them.
 func hidesText(schema json.RawMessage) bool {
 	ascii := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf })
 	return !ascii && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
 // withoutDialect returns a schema without the name of its dialect ($schema), which can be a tenth of a tool's bytes. No
-// model needs it, and the keywords decide how a schema is checked.
+// model needs the name, and package tool tries the common drafts when it checks arguments.
 func withoutDialect(schema json.RawMessage) json.RawMessage {
 	const key = "$schema"
 	if !bytes.Contains(schema, []byte(key)) {
 		return schema
 	}
 	dec := json.NewDecoder(bytes.NewReader(schema))
-	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
+	if opening, err := dec.Token(); err != nil || opening != json.Delim('{') {
 		return schema
 	}
 	for first := true; ; first = false {
@@ -330,7 +328,7 @@ func withoutDialect(schema json.RawMessage) json.RawMessage {
 	}
 }
 
-// inputSchema returns the schema unchanged. If it is missing or true, it becomes one that accepts any object.
+// inputSchema returns the checked schema. A schema that is missing or true is replaced by {"type":"object"}.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -342,7 +340,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, checkDepth("inputSchema", raw)
 }
 
-// checkDepth rejects a schema that is nested too deep for recursion.
+// checkDepth rejects a schema that is nested too deep for recursive functions.
 func checkDepth(name string, raw []byte) error {
 	if d := depth(raw); d > maxSchemaDepth {
 		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDepth)
@@ -376,7 +374,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	h := sha256.New()
 	var size [8]byte
 	put := func(parts ...string) {
-		for _, p := range parts { // write the length too, so that no two lists have the same bytes
+		for _, p := range parts { // with its length, so that ("ab", "c") differs from ("a", "bc")
 			binary.LittleEndian.PutUint64(size[:], uint64(len(p)))
 			h.Write(size[:])
 			_, _ = io.WriteString(h, p)
@@ -401,7 +399,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	return d
 }
 
-// bestDescription returns the first description that is not empty.
+// bestDescription returns the description, or a title or the name if there is none.
 func bestDescription(r *listEntry) string {
 	for _, s := range []string{r.Description, r.Title, r.Annotations.Title} {
 		if strings.TrimSpace(s) != "" {

@@ -68,7 +68,7 @@ func TestToolLists(t *testing.T) {
 		Skipped []string
 	}
 	eachRow(t, "tools.jsonl", func(t *testing.T, row row) {
-		s := build(unconnected(t).cat, row.Raw, nil, nil, false)
+		s := newSnapshot(unconnected(t).cat, row.Raw, nil, nil, false)
 		var names, skipped []string
 		for _, tl := range s.tools {
 			names = append(names, tl.Info().Name)
@@ -138,7 +138,7 @@ func TestRealLists(t *testing.T) {
 		if err := json.Unmarshal(data, &list); err != nil {
 			t.Fatal(err)
 		}
-		s := build(unconnected(t).cat, list.Tools, nil, nil, false)
+		s := newSnapshot(unconnected(t).cat, list.Tools, nil, nil, false)
 		if len(s.tools) != len(list.Tools) || len(s.skipped) > 0 {
 			t.Errorf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list.Tools), s.skipped)
 		}
@@ -218,7 +218,7 @@ func TestGroups(t *testing.T) {
 		json.RawMessage(`{"title":"no name"}`),
 	}
 	c := unconnected(t)
-	s := build(c.cat, raws, groups, textOf("", groups), false)
+	s := newSnapshot(c.cat, raws, groups, textOf("", groups), false)
 	c.cat.snap.Store(s)
 	got, err := c.Groups(t.Context())
 	if err != nil {
@@ -258,7 +258,7 @@ func FuzzDecodeTool(f *testing.F) {
 		if !json.Valid(data) {
 			return
 		}
-		s := build(c.cat, []json.RawMessage{data}, []json.RawMessage{data}, nil, true)
+		s := newSnapshot(c.cat, []json.RawMessage{data}, []json.RawMessage{data}, nil, true)
 		if len(s.tools)+len(s.skipped) != 1 {
 			t.Fatalf("%d tools, %d skipped", len(s.tools), len(s.skipped))
 		}

@@ -51,8 +51,8 @@ func Load(path string) ([]Server, error) {
 	return Parse(path, data)
 }
 
-// Parse reads servers as [Load] does, from the data of a file. path is used in errors, and its directory for
-// ${workspaceFolder}.
+// Parse reads servers as [Load] does, from the data of the file at the path. Errors name the file, and its directory
+// replaces ${workspaceFolder}.
 func Parse(path string, data []byte) ([]Server, error) {
 	entries, key, err := serverEntries(plainJSON(data))
 	if err != nil {
@@ -65,34 +65,36 @@ func Parse(path string, data []byte) ([]Server, error) {
 	var servers []Server
 	var errs []error
 	var secrets []string
-	byPrefix := map[string]string{} // the names of servers by the prefix of their tools
+	nameOf := map[string]string{} // servers' names as written, by their form in tool names without regard to case
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		where := strings.TrimPrefix(key+"."+name, ".")
+		where := strings.TrimPrefix(key+"."+name, ".") // key is empty if the file has only servers
 		x := &expander{dir: dir}
-		server, use, err := readEntry(name, entries[name], x)
+		server, enabled, err := readEntry(name, entries[name], x)
 		for _, at := range x.secrets {
 			secrets = append(secrets, where+"."+at)
 		}
-		if err == nil && use {
+		if err == nil && !enabled {
+			continue
+		}
+		if err == nil {
 			_, err = newConfig(server.Name, server.Transport, &server.Options)
 		}
-		if other := byPrefix[strings.ToLower(legalName(name))]; err == nil && use && other != "" {
+		inTools := strings.ToLower(legalName(name))
+		if other := nameOf[inTools]; err == nil && other != "" {
 			err = fmt.Errorf("its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		if err != nil {
 			errs = append(errs, &LoadError{File: path, Key: where, Server: name, Err: err})
 			continue
 		}
-		if use {
-			byPrefix[strings.ToLower(legalName(name))] = name
-			servers = append(servers, server)
-		}
+		nameOf[inTools] = name
+		servers = append(servers, server)
 	}
 	warnIfReadable(path, secrets)
 	return servers, errors.Join(errs...)
 }
 
-// A LoadError is an error in a file, and its place.
+// A LoadError is an error in a file, and the place of the error.
 type LoadError struct {
 	File   string
 	Key    string // such as "mcpServers.github"; empty for the whole file
@@ -109,7 +111,8 @@ func (e *LoadError) Error() string {
 
 func (e *LoadError) Unwrap() error { return e.Err }
 
-// serverEntries finds the object that maps names to servers, and its key.
+// serverEntries finds the object that maps names to servers, and the key of that object. key is "" for the root, which
+// must then have only servers.
 func serverEntries(data []byte) (entries map[string]json.RawMessage, key string, err error) {
 	var root map[string]json.RawMessage
 	if err := json.Unmarshal(data, &root); err != nil {
@@ -123,7 +126,7 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 		if err := json.Unmarshal(raw, &entries); err != nil {
 			return nil, k, fmt.Errorf("must be an object of servers: %w", err)
 		}
-		if nested, ok := entries["servers"]; k == "mcp" && ok {
+		if nested, ok := entries["servers"]; k == "mcp" && ok { // VS Code writes {"mcp": {"servers": …}}
 			entries = nil
 			if err := json.Unmarshal(nested, &entries); err != nil {
 				return nil, "mcp.servers", fmt.Errorf("must be an object of servers: %w", err)
@@ -143,8 +146,8 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 	return root, "", nil
 }
 
-// A looseString is a string that may be written as a number or a boolean. null is empty, since some programs write it
-// for unset values.
+// A looseString is a string that may be written as a number or a boolean. null, which some programs write for an unset
+// value, is the empty string.
 type looseString string
 
 func (l *looseString) UnmarshalJSON(data []byte) error {
@@ -174,7 +177,7 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &(*l)[0])
 }
 
-// An entry is a server, with the member names of all hosts.
+// An entry is a server's entry in the file. It has the members that any of the hosts reads.
 type entry struct {
 	commandEntry
 	webEntry
@@ -186,7 +189,7 @@ type entry struct {
 	Roots    bool  `json:"roots"`
 }
 
-// A commandEntry is how a server is started.
+// A commandEntry says how a server is started.
 type commandEntry struct {
 	Command     json.RawMessage        `json:"command"`
 	Args        stringList             `json:"args"`
@@ -198,7 +201,7 @@ type commandEntry struct {
 	Network     json.RawMessage        `json:"network"`
 }
 
-// A webEntry is how a server is reached.
+// A webEntry says how a server is reached by a URL.
 type webEntry struct {
 	Type        string                 `json:"type"`
 	Transport   string                 `json:"transport"`
@@ -210,19 +213,19 @@ type webEntry struct {
 	TokenEnv    string                 `json:"bearer_token_env_var"`
 }
 
-// A toolsEntry is which tools of a server are used.
+// A toolsEntry says which tools of a server are used.
 type toolsEntry struct {
-	Include       stringList `json:"includeTools"`
-	EnabledTools  stringList `json:"enabled_tools"`
-	Tools         stringList `json:"tools"`
-	Exclude       stringList `json:"excludeTools"`
-	DisableCamel  stringList `json:"disabledTools"`
-	DisableSnake  stringList `json:"disabled_tools"`
-	TrustReadOnly bool       `json:"trustReadOnly"`
+	Include        stringList `json:"includeTools"`
+	EnabledTools   stringList `json:"enabled_tools"`
+	Tools          stringList `json:"tools"`
+	Exclude        stringList `json:"excludeTools"`
+	DisabledTools  stringList `json:"disabledTools"`
+	DisabledTools2 stringList `json:"disabled_tools"`
+	TrustReadOnly  bool       `json:"trustReadOnly"`
 }
 
 type timeoutEntry struct {
-	Timeout        float64 `json:"timeout"`
+	Timeout        float64 `json:"timeout"` // see hostTimeout
 	StartupSeconds float64 `json:"startup_timeout_sec"`
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
 }
@@ -236,7 +239,8 @@ func memberNames(raw json.RawMessage) string {
 	return strings.Join(slices.Sorted(maps.Keys(members)), ", ")
 }
 
-func readEntry(name string, raw json.RawMessage, x *expander) (server Server, use bool, err error) {
+// readEntry returns the server of an entry. enabled is false if the entry is disabled.
+func readEntry(name string, raw json.RawMessage, x *expander) (server Server, enabled bool, err error) {
 	var e entry
 	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
 		return server, false, fmt.Errorf("must be an object; it is %.40s", raw)
@@ -256,30 +260,30 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 	}
 	web := e.http(x)
 	if (command.Path == "") == (web.URL == "") {
-		return server, false, fmt.Errorf(`give either "command" or "url"; it has %s`, memberNames(raw))
+		return server, false, fmt.Errorf(`give either "command" or "url"; the entry has %s`, memberNames(raw))
 	}
 	server = Server{Name: name, Transport: command, WantsRoots: e.Roots, Options: Options{
-		IncludeTools:  x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
-		ExcludeTools:  x.list("excludeTools", slices.Concat(e.Exclude, e.DisableCamel, e.DisableSnake)),
+		IncludeTools: x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
+		ExcludeTools: x.list("excludeTools", slices.Concat(e.Exclude, e.DisabledTools, e.DisabledTools2)),
+		// The hosts' timeout is not Timeouts.Call, so that a call which reports progress may take longer.
 		Timeouts:      Timeouts{Start: seconds(e.StartupSeconds), Idle: cmp.Or(seconds(e.ToolSeconds), hostTimeout(e.Timeout))},
 		TrustReadOnly: e.TrustReadOnly,
 	}}
-	t, err := e.wire(web.URL)
+	kind, err := e.wire(web.URL)
 	switch {
 	case err != nil:
 		return server, false, err
-	case t != wireLines && web.URL == "" && t != wireAuto:
+	case web.URL == "" && (kind == wireSSE || kind == wireHTTP):
 		return server, false, errors.New(`the type needs a "url"; a "command" has the type stdio`)
-	case t == wireLines && web.URL != "":
+	case web.URL == "":
+		return server, true, x.err
+	case kind == wireLines:
 		return server, false, errors.New(`the type stdio needs a "command"; a "url" has the type http or sse`)
-	}
-	if web.URL != "" && command.Sandbox.Profile != "" {
+	case command.Sandbox.Profile != "":
 		return server, false, errors.New(`"sandbox" is only for a server with a "command"; remove it from this entry with a "url"`)
 	}
-	if web.URL != "" {
-		web.SSE = t == wireSSE
-		server.Transport = web
-	}
+	web.SSE = kind == wireSSE
+	server.Transport = web
 	return server, true, x.err
 }
 
@@ -297,7 +301,8 @@ func (e *webEntry) http(x *expander) HTTP {
 	return web
 }
 
-// command reads "npx", ["npx", "-y", …] or {"path": "npx", "args": […]}.
+// command reads the members for a server that is started. The member "command" may be "npx", ["npx", "-y", …] or
+// {"path": "npx", "args": […], "env": {…}}; an "env" beside "command" replaces the one inside.
 func (e *commandEntry) command(x *expander) (c Command, err error) {
 	c = Command{Dir: x.expand("cwd", e.Dir), Env: x.values("env", e.Env, e.Environment)}
 	var parts stringList
@@ -329,10 +334,11 @@ func (e *commandEntry) command(x *expander) (c Command, err error) {
 	return c, nil
 }
 
+// wire returns the kind of transport, which is wireAuto for a server with a command and no type.
 func (e *webEntry) wire(url string) (wire, error) {
 	switch t := strings.ToLower(cmp.Or(e.Type, e.Transport)); t {
 	case "", "remote":
-		if e.HTTPURL == "" && strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") {
+		if e.HTTPURL == "" && strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") { // httpUrl is for streamable HTTP
 			return wireSSE, nil
 		}
 		return wireAuto, nil
@@ -361,10 +367,10 @@ func hostTimeout(f float64) time.Duration {
 type expander struct {
 	dir     string // of the file, for ${workspaceFolder} and relative directories
 	err     error
-	secrets []string // where the file has secrets instead of references to variables
+	secrets []string // the places of secrets that are not references to variables
 }
 
-// noteSecret records the place of a value that looks like a secret.
+// noteSecret records where if the value with that name looks like a secret.
 func (x *expander) noteSecret(where, name, value string) {
 	if looksSecret(name, value) {
 		x.secrets = append(x.secrets, where)
@@ -379,6 +385,7 @@ func (x *expander) expand(where, s string) string {
 	return s
 }
 
+// values merges and expands the sources; of values with the same name the last counts.
 func (x *expander) values(where string, sources ...map[string]looseString) map[string]string {
 	var out map[string]string
 	for _, m := range sources {
@@ -395,7 +402,7 @@ func (x *expander) values(where string, sources ...map[string]looseString) map[s
 
 func (x *expander) list(where string, values stringList) []string {
 	var out []string
-	flag := "" // the argument before, if it is a flag without a value
+	flag := "" // the preceding argument, if it is a flag without a value
 	for i, v := range values {
 		at := fmt.Sprintf("%s[%d]", where, i)
 		out = append(out, x.expand(at, string(v)))
@@ -408,7 +415,8 @@ func (x *expander) list(where string, values stringList) []string {
 	return out
 }
 
-// What editors accept in JSON. Both expressions also match strings, so that nothing in a string is replaced.
+// What editors accept in JSON. Both expressions also match whole strings, so that what looks like a comment or a comma in
+// a string is kept.
 var (
 	comment       = lazy.Regexp(`"(?:[^"\\]|\\.)*"|//[^\n]*|(?s:/\*.*?\*/)`)
 	trailingComma = lazy.Regexp(`"(?:[^"\\]|\\.)*"|,\s*[}\]]`)

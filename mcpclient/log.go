@@ -9,20 +9,20 @@ type LogMessage struct {
 	Data   json.RawMessage // any JSON, as the server wrote it
 }
 
-// SetLogLevel makes the server send messages of the level and above to Options.Log. "" means none; before revision
-// 2026-07-28 the server then still sends emergencies. Until SetLogLevel is called, a server of revision 2026-07-28 or
-// later sends none, and an older one decides itself. SetLogLevel does not wait for the server.
+// SetLogLevel makes the server send messages of the level and above to Options.Log. "" means none; a server of a
+// revision before 2026-07-28 then still sends emergencies. Until SetLogLevel is called, a server of revision 2026-07-28
+// or later sends no messages, and an older server chooses the level. SetLogLevel does not wait for the server.
 func (c *Client) SetLogLevel(level string) {
-	if old := c.hub.level.Swap(&level); old != nil && *old == level {
-		c.hub.level.CompareAndSwap(&level, old) // keep the pointer that may have been sent
+	if old := c.hub.level.Load(); old != nil && *old == level {
 		return
 	}
+	c.hub.level.Store(&level)
 	if cn := c.sup.current(); cn != nil {
 		cn.goWork(func() { cn.protocol.setLevel(cn.life) })
 	}
 }
 
-// onLogMessage passes on a log message. It runs on the reading goroutine.
+// onLogMessage passes a log message to Options.Log. It runs on the reading goroutine.
 func (c *conn) onLogMessage(fields map[string]any) {
 	if c.cfg.Log == nil {
 		return
@@ -30,10 +30,10 @@ func (c *conn) onLogMessage(fields map[string]any) {
 	m := LogMessage{}
 	m.Level, _ = fields["level"].(string)
 	m.Logger, _ = fields["logger"].(string)
-	if exact, ok := fields[rawDataKey].(string); ok && json.Valid([]byte(exact)) {
+	if exact, ok := fields[rawDataKey].(string); ok && json.Valid([]byte(exact)) { // from withRawLogData
 		m.Data = json.RawMessage(exact)
-	} else if data, err := json.Marshal(fields["data"]); err == nil {
-		m.Data = data
+	} else {
+		m.Data, _ = json.Marshal(fields["data"]) // cannot fail for decoded JSON
 	}
 	c.cfg.Log(m)
 }

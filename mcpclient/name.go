@@ -5,12 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 )
 
-// maxName is how long a tool name may be for model APIs.
-const maxName = 64
+// maxModelName is how long a tool name may be for model APIs, in bytes.
+const maxModelName = 64
 
 // legalName replaces the characters that model APIs reject in a tool name by underscores.
 func legalName(s string) string {
@@ -23,76 +22,67 @@ func legalName(s string) string {
 	}, s)
 }
 
-// maxServer is how long a server's name may be. Tool names, which are cut at maxName, then contain it completely.
-const maxServer = 40
+// maxServerName is how long a server's name may be, in bytes, so that cutting a tool name at maxModelName leaves the
+// server's name whole.
+const maxServerName = 40
 
-// checkName rejects a name of a server whose tools could get the same names as tools of another server, so that
-// a rule such as mcp__a__* covers the tools of one server only. Examples of such pairs are the servers a and
-// a__b, or a and a_ with a tool named _b.
+// checkName rejects a server's name if its tools could get the same names as tools of another server: a rule such as
+// mcp__a__* must cover the tools of one server only. The servers a and a__b could have tools of the same name, and so
+// could a and a_, if a has a tool named _b.
 func checkName(name string) error {
 	legal := legalName(name)
-	if legal != "" && len(legal) <= maxServer && !strings.Contains("_"+legal+"_", "__") {
+	if legal != "" && len(legal) <= maxServerName && !strings.Contains("_"+legal+"_", "__") {
 		return nil
 	}
 	better := strings.Join(strings.FieldsFunc(legal, func(r rune) bool { return r == '_' }), "_")
-	better = cmp.Or(strings.Trim(better[:min(len(better), maxServer)], "_"), "server")
-	return fmt.Errorf("the names of its tools would contain %q; it must have at most %d bytes, must not begin or end with an underscore "+
-		"and must not have two in a row, or a rule for one server could cover the tools of another; use a name such as %q", clip(legal, maxServer), maxServer, better)
+	better = cmp.Or(strings.Trim(better[:min(len(better), maxServerName)], "_"), "server")
+	return fmt.Errorf("tool names would contain the server's name as %q; in this form it must have at most %d bytes, must not begin or end with an underscore "+
+		"and must not have two in a row, or a rule for one server could cover the tools of another; use a name such as %q", clip(legal, maxServerName), maxServerName, better)
 }
 
-// toolNames returns the name that the model sees for each of the server's names, which must be distinct. The result does
-// not depend on their order. Legal names are kept; a changed name that collides with another, or one that is too long,
-// ends in a hash of the original name.
+// toolNames returns the names that the model sees, by the server's names, which must be distinct. Legal names are kept.
+// A name that is too long, or that equals another after legalName has changed it, ends in a hash of the server's name.
 func toolNames(prefix string, names []string) map[string]string {
 	prefix = legalName(prefix)
-	wanted := map[string][]string{}
+	uses := map[string]int{} // of a legal name
 	for _, n := range names {
-		full := prefix + legalName(n)
-		wanted[full] = append(wanted[full], n)
+		uses[legalName(n)]++
 	}
-	out := make(map[string]string, len(names))
+	modelNames := make(map[string]string, len(names))
 	for _, n := range names {
-		full := prefix + legalName(n)
-		alone := len(wanted[full]) == 1 || legalName(n) == n
-		if alone && len(full) <= maxName && n != "" {
-			out[n] = full
+		legal := legalName(n)
+		full := prefix + legal
+		if (legal == n || uses[legal] == 1) && len(full) <= maxModelName && n != "" {
+			modelNames[n] = full
 		} else {
-			out[n] = hashed(full, n, 8)
+			modelNames[n] = hashed(full, n, 8)
 		}
 	}
-	lengthenEqual(prefix, names, out)
-	return out
+	lengthenEqual(prefix, names, modelNames)
+	return modelNames
 }
 
-// lengthenEqual gives more digits to hashed names that equal another name.
-func lengthenEqual(prefix string, names []string, out map[string]string) {
+// lengthenEqual lengthens the hashes of names that equal another name.
+func lengthenEqual(prefix string, names []string, modelNames map[string]string) {
 	for digits := 12; digits <= 32; digits += 4 {
-		users := map[string][]string{}
+		uses := map[string]int{}
 		for _, n := range names {
-			users[out[n]] = append(users[out[n]], n)
+			uses[modelNames[n]]++
 		}
-		done := true
-		for _, same := range users {
-			if len(same) < 2 {
-				continue
-			}
-			done = false
-			slices.Sort(same)
-			for _, n := range same {
-				if out[n] != prefix+n { // a name that was kept stays
-					out[n] = hashed(prefix+legalName(n), n, digits)
-				}
-			}
+		if len(uses) == len(names) {
+			return // all are distinct
 		}
-		if done {
-			return
+		for _, n := range names {
+			if uses[modelNames[n]] > 1 && modelNames[n] != prefix+n { // a name that was kept stays
+				modelNames[n] = hashed(prefix+legalName(n), n, digits)
+			}
 		}
 	}
 }
 
-// hashed shortens full and appends hex digits of the hash of name.
+// hashed shortens full and appends the first digits of the hash of name.
 func hashed(full, name string, digits int) string {
 	sum := sha256.Sum256([]byte(name))
 	suffix := "_" + hex.EncodeToString(sum[:])[:digits]
-	return full[:min(len(full), maxName-len(suffix))] + suffix
+	return full[:min(len(full), maxModelName-len(suffix))] + suffix
 }

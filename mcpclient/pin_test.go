@@ -115,7 +115,7 @@ func mutants(v any, yield func(any)) {
 func TestPinsNotice(t *testing.T) {
 	for file, list := range realLists(t) {
 		pins := &memoryPins{}
-		if s := build(pinning(t, pins, everything).cat, list, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
+		if s := newSnapshot(pinning(t, pins, everything).cat, list, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 			t.Fatalf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list), s.skipped)
 		}
 		other := make([]json.RawMessage, len(list))
@@ -150,7 +150,7 @@ func TestPinsNotice(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if s := build(pinning(t, pins, everything).cat, other, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
+			if s := newSnapshot(pinning(t, pins, everything).cat, other, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 				t.Errorf("%s: in another formatting: %d of %d tools, skipped %.300v", file, len(s.tools), len(list), s.skipped)
 			}
 		}
@@ -160,7 +160,7 @@ func TestPinsNotice(t *testing.T) {
 // checkWithheld checks that the tool is not offered, unless it was never pinned.
 func checkWithheld(t *testing.T, what string, pins Pins, raw json.RawMessage) {
 	t.Helper()
-	s := build(pinning(t, pins, nil).cat, []json.RawMessage{raw}, nil, nil, false)
+	s := newSnapshot(pinning(t, pins, nil).cat, []json.RawMessage{raw}, nil, nil, false)
 	for _, tl := range s.remotes {
 		if known, _ := pins.Load("srv"); known[tl.remoteName].Definition != nil {
 			t.Errorf("%s: %s is offered", what, raw)

@@ -19,11 +19,11 @@ func TestPinsHoldNames(t *testing.T) {
 	} {
 		pins := &memoryPins{}
 		rule := func(name string) bool { return name == "mcp__srv__a_b" }
-		if s := build(pinning(t, pins, rule).cat, row.was, nil, nil, false); len(s.tools) != 1 || s.tools[0].Info().Name != "mcp__srv__a_b" {
+		if s := newSnapshot(pinning(t, pins, rule).cat, row.was, nil, nil, false); len(s.tools) != 1 || s.tools[0].Info().Name != "mcp__srv__a_b" {
 			t.Fatal(s.tools)
 		}
 		for range 2 {
-			for _, tl := range build(pinning(t, pins, rule).cat, row.is, nil, nil, false).tools {
+			for _, tl := range newSnapshot(pinning(t, pins, rule).cat, row.is, nil, nil, false).tools {
 				if i := tl.Info(); i.Name == "mcp__srv__a_b" && i.Description == "evil" {
 					t.Errorf("%s became %s", row.was, row.is)
 				}
@@ -32,7 +32,7 @@ func TestPinsHoldNames(t *testing.T) {
 		for name, p := range pins.pins { // the user accepts it
 			pins.pins[name] = p.Accept()
 		}
-		if s := build(pinning(t, pins, nil).cat, row.is, nil, nil, false); len(s.tools) != len(row.is) {
+		if s := newSnapshot(pinning(t, pins, nil).cat, row.is, nil, nil, false); len(s.tools) != len(row.is) {
 			t.Errorf("%s, accepted: %d tools, skipped %v", row.is, len(s.tools), s.skipped)
 		}
 	}

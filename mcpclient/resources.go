@@ -124,7 +124,7 @@ type listCache[T any] struct {
 	listed   bool
 	atChange int64 // the value of changes when the list was requested
 	list     []T
-	until    time.Time // when the list expires; zero: only when the server announces a change
+	expires  time.Time // zero: only when the server announces a change
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
@@ -144,7 +144,7 @@ func (l *listCache[T]) markChanged() bool {
 func (l *listCache[T]) cached() (list []T, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.list, l.listed && l.atChange == l.changes.Load() && (l.until.IsZero() || time.Now().Before(l.until))
+	return l.list, l.listed && l.atChange == l.changes.Load() && (l.expires.IsZero() || time.Now().Before(l.expires))
 }
 
 // items returns the list, which it requests if the last one is not up to date.
@@ -166,7 +166,7 @@ func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listed && ctx.Err() == nil { // keep the list while the server is down
-		l.atChange, l.until = l.changes.Load(), time.Now().Add(retryListAfter)
+		l.atChange, l.expires = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
 	return nil, err
@@ -200,9 +200,9 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.listed, l.atChange, l.list, l.until = true, atChange, list, time.Time{}
+	l.listed, l.atChange, l.list, l.expires = true, atChange, list, time.Time{}
 	if ttl = cmp.Or(c.cfg.ListTTL, ttl); ttl > 0 {
-		l.until = time.Now().Add(ttl)
+		l.expires = time.Now().Add(ttl)
 	}
 	return l.list, nil
 }
