@@ -164,12 +164,13 @@ func (s *authServer) check() error {
 	if !slices.Contains(s.Challenges, "S256") {
 		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login requires", s.Issuer)
 	}
-	for _, endpoint := range []string{s.AuthorizationEndpoint, s.TokenEndpoint, s.RegistrationEndpoint} {
-		if endpoint == "" && endpoint == s.RegistrationEndpoint {
-			continue
-		}
+	endpoints := []string{s.AuthorizationEndpoint, s.TokenEndpoint}
+	if s.RegistrationEndpoint != "" {
+		endpoints = append(endpoints, s.RegistrationEndpoint)
+	}
+	for _, endpoint := range endpoints {
 		if err := oauthurl.Secure(endpoint); err != nil {
-			return err
+			return fmt.Errorf("an endpoint of the authorization server %q: %w", s.Issuer, err)
 		}
 	}
 	return nil

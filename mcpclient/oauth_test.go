@@ -124,6 +124,10 @@ func TestLoginRefuses(t *testing.T) {
 		{"an issuer that is nearly the same", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", g.URL+"/") }, "has the issuer"},
 		{"no PKCE", func(g *guard, _ *OAuth) { g.Metadata = with("code_challenge_methods_supported", []string{"plain"}) }, "PKCE"},
 		{"an unencrypted token endpoint", func(g *guard, _ *OAuth) { g.Metadata = with("token_endpoint", "http://login.example/token") }, "must be https"},
+		{"no endpoint", func(g *guard, o *OAuth) {
+			o.ClientID = "mine"
+			g.Metadata = func(m map[string]any) { delete(m, "authorization_endpoint"); delete(m, "registration_endpoint") }
+		}, "must be https"},
 		{"another state", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("state", "x") } }, "the state of the redirect differs"},
 		{"an answer of another issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("iss", evil) } }, "comes from"},
 		{"an answer without its issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("iss") } }, "has no issuer"},
