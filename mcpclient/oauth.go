@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -23,33 +24,34 @@ import (
 type OAuth struct {
 	// Authorize sends the user to the page, waits until the authorization server redirects to RedirectURL, and
 	// returns the query of the redirect. It is called by one goroutine at a time and may take as long as
-	// Timeouts.Start. If it is nil only a stored login is used, and a call that needs a new one fails with [ErrLogin];
-	// see [HTTP.BeginLogin].
+	// Timeouts.Start. If Authorize is nil only a stored login is used, and a call that needs a new login fails with
+	// [ErrLogin]; see [HTTP.BeginLogin].
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
 	// ClientID and ClientSecret belong to a client that was registered by hand at the authorization server Issuer,
-	// and are sent only there. An empty Issuer means the first one that the server names; if Issuer is set,
-	// any other is refused. ClientMetadataURL is the URL of a client ID metadata document, for authorization servers
-	// that support such documents. Without ClientID and ClientMetadataURL the client registers itself.
+	// and are sent only there. An empty Issuer means the first authorization server that the server names; if Issuer is
+	// set, any other authorization server is refused. ClientMetadataURL is the URL of a client ID metadata document, for
+	// authorization servers that support such documents. Without ClientID and ClientMetadataURL the client registers
+	// itself.
 	ClientID, ClientSecret, Issuer string
 	ClientMetadataURL              string
 
-	// Dir is where tokens are stored, in files that only the user may read. If it is empty they are kept in memory.
+	// Dir is where tokens are stored, in files that only the user may read. With an empty Dir they are kept in memory.
 	Dir string
 
 	// Store, unless nil, is used instead of Dir. It keeps the login of one user to one server, and must be safe for
-	// concurrent use. Load returns nil if there is none. The bytes contain tokens if loggedIn is set, and otherwise only
-	// what the next login needs. Save is called with the Lock held, as it also is while the login is renewed, so that no
-	// two programs use the same refresh token.
+	// concurrent use. Load returns nil if nothing is stored. The bytes contain tokens if loggedIn is set, and otherwise
+	// only what the next login needs. The Lock is held while a login is renewed and saved, so that no two programs use
+	// the same refresh token.
 	Store interface {
 		Load(ctx context.Context) ([]byte, error)
 		Save(ctx context.Context, login []byte, loggedIn bool) error
 		Lock(ctx context.Context) (unlock func(), err error)
 	}
 
-	// Scopes, unless nil, are requested of Issuer for the server's URL, and the server is not asked for its metadata:
-	// for a program whose users log in to the program itself.
+	// Scopes, unless nil, are requested from Issuer for the server's URL, and no metadata of the server is read. Use
+	// them in a program to which users log in, with the program's own URL as the server's.
 	Scopes []string
 }
 
@@ -67,14 +69,14 @@ type login struct {
 	http   *http.Client // sends no tokens
 	next   http.RoundTripper
 
-	busy ctxMutex // held by renew
+	renewing ctxMutex // held by renew
 }
 
 func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
-	l := &login{cfg: *cfg, server: server, next: next, busy: make(ctxMutex, 1)}
+	l := &login{cfg: *cfg, server: server, next: next, renewing: make(ctxMutex, 1)}
 	l.http = &http.Client{Transport: next, Timeout: 30 * time.Second, CheckRedirect: sameHost}
 	if cfg.Store == nil {
-		l.cfg.Store = cfg.file(server.String())
+		l.cfg.Store = cfg.loginFile(server.String())
 	}
 	return l
 }
@@ -93,13 +95,13 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != l.server.Host || req.URL.Scheme != l.server.Scheme {
 		return l.next.RoundTrip(req)
 	}
-	g, err := l.load(req.Context())
+	current, err := l.load(req.Context())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 	}
 	denials, stepUps := 0, 0
 	for {
-		attempt, err := withToken(req, g, denials+stepUps > 0)
+		attempt, err := withToken(req, current, denials+stepUps > 0)
 		if err != nil {
 			return nil, err
 		}
@@ -118,9 +120,9 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 			hideToken(res, attempt)
 			return res, nil
 		}
-		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
 		res.Body.Close()
-		if g, err = l.renew(req.Context(), g, ch); err != nil {
+		if current, err = l.renew(req.Context(), current, ch); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrLogin, withoutToken(err, attempt))
 		}
 	}
@@ -142,7 +144,7 @@ func withToken(req *http.Request, g *grant, sentBefore bool) (*http.Request, err
 	return out, nil
 }
 
-// load returns the stored grant, or nil. It has no tokens if the login has ended.
+// load returns the stored grant, or nil if there is none that can be read. A grant whose login has ended has no tokens.
 func (l *login) load(ctx context.Context) (*grant, error) {
 	data, err := l.cfg.Store.Load(ctx)
 	g := &grant{}
@@ -163,45 +165,48 @@ func (l *login) save(ctx context.Context, g *grant) error {
 	return nil
 }
 
-// renew gets a grant in place of old, which the server refused: one that another goroutine or program has got
-// meanwhile, a refreshed one, or a new one from the user.
-func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, error) {
-	if err := l.busy.lock(ctx); err != nil {
+// renew returns a grant in place of refused, which is nil if there was none. If another goroutine or program
+// has stored a new grant meanwhile, renew returns that grant.
+func (l *login) renew(ctx context.Context, refused *grant, ch challenge) (*grant, error) {
+	if err := l.renewing.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer l.busy.unlock()
+	defer l.renewing.unlock()
 	unlock, err := l.cfg.Store.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	g, err := l.load(ctx)
+	stored, err := l.load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if g == nil || g.Access == "" || old != nil && g.Access == old.Access {
-		if g, err = l.replace(ctx, g, ch); err != nil {
-			return nil, err
-		}
-		err = l.save(context.WithoutCancel(ctx), g) // the last refresh token may not be valid any more
+	if stored != nil && stored.Access != "" && (refused == nil || stored.Access != refused.Access) {
+		return stored, nil
 	}
-	return g, err
+	g, err := l.refreshOrLogin(ctx, stored, ch)
+	if err != nil {
+		return nil, err
+	}
+	return g, l.save(context.WithoutCancel(ctx), g) // the stored refresh token may have been used up
 }
 
-// replace returns a grant in place of old, which may be nil.
-func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, error) {
-	site, old, err := l.site(ctx, old, ch)
+// refreshOrLogin returns a grant in place of old, which may be nil: a refreshed grant, or a new one from the user.
+func (l *login) refreshOrLogin(ctx context.Context, old *grant, ch challenge) (*grant, error) {
+	site, old, err := l.findSite(ctx, old, ch)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil && old.Refresh != "" && ch.refresh {
-		g, err := l.refresh(context.WithoutCancel(ctx), site, old)
-		if e, ok := errors.AsType[*refusedError](err); !ok || e.status >= 500 || e.status == http.StatusTooManyRequests {
-			return g, err // otherwise the refresh token is not valid any more
+		g, err := l.refresh(context.WithoutCancel(ctx), site, old) // a lost answer could have the only valid refresh token
+		e, refused := errors.AsType[*refusedError](err)
+		if !refused || e.status >= 500 || e.status == http.StatusTooManyRequests {
+			return g, err
 		}
+		// The refresh token is not valid any more.
 	}
 	if l.cfg.Authorize == nil {
-		ended := &grant{Issuer: site.Issuer, Scope: strings.Join(scopes(site, old, ch), " ")}
+		ended := &grant{Issuer: site.Issuer, Scope: scope(site, old, ch)}
 		if old != nil {
 			ended.Client = old.Client
 		}
@@ -218,9 +223,10 @@ func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, 
 	return l.finish(ctx, p, redirect)
 }
 
-// site returns the authorization server, and old, or nil if another server issued old: credentials are only for their issuer.
-func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer, *grant, error) {
-	site, err := l.discover(ctx, ch)
+// findSite discovers the site of the login. usable is old, or nil if another authorization server has issued old, since
+// credentials are only for their issuer.
+func (l *login) findSite(ctx context.Context, old *grant, ch challenge) (site *loginSite, usable *grant, err error) {
+	site, err = l.discover(ctx, ch)
 	if err == nil {
 		err = l.checkIssuer(site, old)
 	}
@@ -231,8 +237,8 @@ func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer
 }
 
 // checkIssuer rejects an issuer other than the configured one. A configured client without an Issuer belongs to the
-// issuer of the last login: the server must not send its secret to another one by naming that later.
-func (l *login) checkIssuer(site *authServer, old *grant) error {
+// issuer of the last login. Otherwise the server could get the client's secret sent to an issuer that it names later.
+func (l *login) checkIssuer(site *loginSite, old *grant) error {
 	required := l.cfg.Issuer
 	if required == "" && old != nil && l.cfg.ClientID != "" {
 		required = old.Issuer
@@ -243,17 +249,17 @@ func (l *login) checkIssuer(site *authServer, old *grant) error {
 	return fmt.Errorf("the server names the authorization server %q, but the login belongs to %q", site.Issuer, required)
 }
 
-// A pending login is one whose redirect has not arrived.
-type pending struct {
-	Site            authServer
+// A pendingLogin is a login whose redirect has not arrived.
+type pendingLogin struct {
+	Site            loginSite
 	Client          credentials
 	State, Verifier string
 	Scope           string
 }
 
 // begin returns the page on which the user grants access.
-func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch challenge) (page string, p *pending, err error) {
-	p = &pending{Site: *site, State: rand.Text(), Verifier: rand.Text() + rand.Text(), Scope: strings.Join(scopes(site, old, ch), " ")}
+func (l *login) begin(ctx context.Context, site *loginSite, old *grant, ch challenge) (page string, p *pendingLogin, err error) {
+	p = &pendingLogin{Site: *site, State: rand.Text(), Verifier: rand.Text() + rand.Text(), Scope: scope(site, old, ch)}
 	if p.Client, err = l.identify(ctx, site, old); err != nil {
 		return "", nil, err
 	}
@@ -273,7 +279,7 @@ func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch chal
 	if err != nil {
 		return "", nil, err
 	}
-	for k, v := range u.Query() {
+	for k, v := range u.Query() { // the endpoint may have parameters of its own
 		if !q.Has(k) {
 			q[k] = v
 		}
@@ -282,37 +288,38 @@ func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch chal
 	return u.String(), p, nil
 }
 
-// scopes returns the scopes to request, with the scopes of the last login, since a call has needed them.
-func scopes(site *authServer, old *grant, ch challenge) []string {
-	if old == nil {
-		return site.wantedScopes(ch)
+// scope returns the scopes to request. They include the scopes of the last login, because an earlier call has needed them.
+func scope(site *loginSite, old *grant, ch challenge) string {
+	var last []string
+	if old != nil {
+		last = strings.Fields(old.Scope)
 	}
-	return union(strings.Fields(old.Scope), site.wantedScopes(ch))
+	return strings.Join(union(last, site.wantedScopes(ch)), " ")
 }
 
-// finish exchanges the code of the redirect.
-func (l *login) finish(ctx context.Context, p *pending, redirect url.Values) (*grant, error) {
+// finish exchanges the code of the redirect for a grant.
+func (l *login) finish(ctx context.Context, p *pendingLogin, redirect url.Values) (*grant, error) {
 	if err := p.Site.checkRedirect(redirect, p.State); err != nil {
 		return nil, err
 	}
-	return l.token(ctx, &p.Site, p.Client, url.Values{
+	return l.requestToken(ctx, &p.Site, p.Client, url.Values{
 		"grant_type": {"authorization_code"}, "code": {redirect.Get("code")},
 		"redirect_uri": {l.cfg.RedirectURL}, "code_verifier": {p.Verifier}, "resource": {p.Site.Resource},
 	}, p.Scope)
 }
 
-func (l *login) refresh(ctx context.Context, site *authServer, old *grant) (*grant, error) {
-	g, err := l.token(ctx, site, old.Client, url.Values{
+func (l *login) refresh(ctx context.Context, site *loginSite, old *grant) (*grant, error) {
+	g, err := l.requestToken(ctx, site, old.Client, url.Values{
 		"grant_type": {"refresh_token"}, "refresh_token": {old.Refresh}, "resource": {site.Resource},
 	}, old.Scope)
 	if err == nil && g.Refresh == "" {
-		g.Refresh = old.Refresh
+		g.Refresh = old.Refresh // without a new refresh token the old one stays valid
 	}
 	return g, err
 }
 
 // checkRedirect checks the query of the redirect. The issuer is compared exactly (RFC 9207).
-func (s *authServer) checkRedirect(redirect url.Values, state string) error {
+func (s *loginSite) checkRedirect(redirect url.Values, state string) error {
 	iss := redirect.Get("iss")
 	switch {
 	case redirect.Get("state") != state:
@@ -329,8 +336,8 @@ func (s *authServer) checkRedirect(redirect url.Values, state string) error {
 	return nil
 }
 
-// identify returns the client's credentials at the authorization server.
-func (l *login) identify(ctx context.Context, site *authServer, old *grant) (credentials, error) {
+// identify returns the client's credentials at the authorization server. If there are none it registers the client.
+func (l *login) identify(ctx context.Context, site *loginSite, old *grant) (credentials, error) {
 	switch {
 	case l.cfg.ClientID != "":
 		return credentials{ID: l.cfg.ClientID, Secret: l.cfg.ClientSecret, Method: site.authMethod(l.cfg.ClientSecret != "")}, nil
@@ -358,13 +365,10 @@ func (l *login) identify(ctx context.Context, site *authServer, old *grant) (cre
 	if answer.ID == "" {
 		return credentials{}, fmt.Errorf("register at %q: the answer has no client_id", site.Issuer)
 	}
-	if answer.Method != "" {
-		method = answer.Method
-	}
-	return credentials{ID: answer.ID, Secret: answer.Secret, Method: method}, nil
+	return credentials{ID: answer.ID, Secret: answer.Secret, Method: cmp.Or(answer.Method, method)}, nil
 }
 
-// applicationType is "native" for a program on the user's machine.
+// applicationType is "web" for a program on a web server, and "native" for a program on the user's machine.
 func applicationType(redirect string) string {
 	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !loopback.Host(u.Hostname()) {
 		return "web"

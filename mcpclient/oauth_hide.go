@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// A server, or a proxy before it, may repeat the token of a request in its answer, from where it could get into a log or
-// to a model.
+// A server, or a proxy in front of it, may repeat the token of a request in the answer. The token could then get into a
+// log, or to a model.
 
-// minHidden is the length of the shortest token that is hidden: a shorter one could be a word.
-const minHidden = 16
+// minHiddenToken is the length of the shortest token that is hidden: a shorter token could be a word.
+const minHiddenToken = 16
 
+// tokenOf returns the token to hide, or "".
 func tokenOf(req *http.Request) string {
-	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok && len(token) >= minHidden {
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok && len(token) >= minHiddenToken {
 		return token
 	}
 	return ""
@@ -36,28 +37,32 @@ func withoutToken(err error, req *http.Request) error {
 	return err
 }
 
+// A hidingBody replaces the token in a body by asterisks.
 type hidingBody struct {
 	io.ReadCloser
-	token []byte
-	in    [4 << 10]byte
-	out   []byte // to be returned
-	held  []byte // the end of what was read, if it may be the beginning of the token
-	err   error
+	token   []byte
+	buf     [4 << 10]byte
+	checked []byte // without the token; not yet returned by Read
+	partial []byte // the end of what was read, which may be the beginning of the token
+	err     error  // from the last read
 }
 
 func (b *hidingBody) Read(p []byte) (int, error) {
-	for len(b.out) == 0 && b.err == nil {
+	for len(b.checked) == 0 && b.err == nil {
 		var n int
-		n, b.err = b.ReadCloser.Read(b.in[:])
-		data := bytes.ReplaceAll(append(b.held, b.in[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
-		hold := min(len(data), len(b.token)-1)
-		for hold > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:hold])) {
-			hold--
+		n, b.err = b.ReadCloser.Read(b.buf[:])
+		data := bytes.ReplaceAll(append(b.partial, b.buf[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
+		end := 0 // the length of partial: nothing follows after an error
+		if b.err == nil {
+			end = min(len(data), len(b.token)-1)
+			for !bytes.HasSuffix(data, b.token[:end]) {
+				end--
+			}
 		}
-		b.out, b.held = data[:len(data)-hold], bytes.Clone(data[len(data)-hold:])
+		b.checked, b.partial = data[:len(data)-end], bytes.Clone(data[len(data)-end:])
 	}
-	n := copy(p, b.out)
-	if b.out = b.out[n:]; n > 0 || len(p) == 0 {
+	n := copy(p, b.checked)
+	if b.checked = b.checked[n:]; n > 0 || len(p) == 0 {
 		return n, nil
 	}
 	return 0, b.err

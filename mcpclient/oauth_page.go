@@ -13,7 +13,7 @@ import (
 // for the user's browser, and the state of the login for FinishLogin, which contains secrets. Continue a login only in the
 // browser that began it; otherwise an attacker could log a victim in with the attacker's account.
 func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err error) {
-	l, closeIdle, err := t.newLogin()
+	l, closeIdle, err := t.openLogin()
 	if err != nil {
 		return "", nil, err
 	}
@@ -22,8 +22,8 @@ func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err er
 	if err != nil {
 		return "", nil, err
 	}
-	ch := l.challenge(ctx)
-	site, old, err := l.site(ctx, stored, ch)
+	ch := l.requestChallenge(ctx)
+	site, old, err := l.findSite(ctx, stored, ch)
 	if err != nil {
 		return "", nil, err
 	}
@@ -38,9 +38,9 @@ func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err er
 	return page, begun, err
 }
 
-// saveClient stores the client of a login that has begun, so that the next one does not register another client. A login
-// that has been finished meanwhile is kept.
-func (l *login) saveClient(ctx context.Context, p *pending) error {
+// saveClient stores the client of a login that has begun, so that the next login does not register another client. A
+// stored login with tokens is kept.
+func (l *login) saveClient(ctx context.Context, p *pendingLogin) error {
 	unlock, err := l.cfg.Store.Lock(ctx)
 	if err != nil {
 		return err
@@ -52,14 +52,14 @@ func (l *login) saveClient(ctx context.Context, p *pending) error {
 	return l.save(ctx, &grant{Issuer: p.Site.Issuer, Client: p.Client, Scope: p.Scope})
 }
 
-// FinishLogin ends a login with the query of the redirect, stores it, and returns the access token.
+// FinishLogin finishes a login with the query of the redirect, stores the login, and returns the access token.
 func (t HTTP) FinishLogin(ctx context.Context, begun []byte, redirect url.Values) (token string, err error) {
-	l, closeIdle, err := t.newLogin()
+	l, closeIdle, err := t.openLogin()
 	if err != nil {
 		return "", err
 	}
 	defer closeIdle()
-	var p pending
+	var p pendingLogin
 	if err := json.Unmarshal(begun, &p); err != nil {
 		return "", err
 	}
@@ -67,7 +67,7 @@ func (t HTTP) FinishLogin(ctx context.Context, begun []byte, redirect url.Values
 	if err != nil {
 		return "", err
 	}
-	ctx = context.WithoutCancel(ctx) // the code has been used
+	ctx = context.WithoutCancel(ctx) // the login cannot be finished a second time
 	unlock, err := l.cfg.Store.Lock(ctx)
 	if err != nil {
 		return "", err
@@ -76,7 +76,8 @@ func (t HTTP) FinishLogin(ctx context.Context, begun []byte, redirect url.Values
 	return g.Access, l.save(ctx, g)
 }
 
-func (t HTTP) newLogin() (l *login, closeIdle func(), err error) {
+// openLogin returns the login for OAuth, and a function that closes the login's idle connections.
+func (t HTTP) openLogin() (l *login, closeIdle func(), err error) {
 	if t.OAuth == nil || t.OAuth.RedirectURL == "" {
 		return nil, nil, errors.New("HTTP.OAuth.RedirectURL is missing; set it to the page for the redirect")
 	}
@@ -88,8 +89,9 @@ func (t HTTP) newLogin() (l *login, closeIdle func(), err error) {
 	return newLogin(t.OAuth, cfg.url, base), closeIdle, nil
 }
 
-// challenge returns how the server refuses a request without a token.
-func (l *login) challenge(ctx context.Context) (ch challenge) {
+// requestChallenge sends a request without a token and returns the challenge of the refusal. It sends nothing with
+// OAuth.Scopes, which replace what a server demands.
+func (l *login) requestChallenge(ctx context.Context) (ch challenge) {
 	if l.cfg.Scopes != nil {
 		return ch
 	}
@@ -101,7 +103,7 @@ func (l *login) challenge(ctx context.Context) (ch challenge) {
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	res, err := l.http.Do(req)
 	if err != nil {
-		return ch // discovery returns the error
+		return ch // discover, which contacts the same server, returns the error
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusUnauthorized {

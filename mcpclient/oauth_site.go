@@ -2,11 +2,13 @@ package mcpclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,23 +24,25 @@ type challenge struct {
 	refresh bool // try the refresh token
 }
 
-// challengeOf reads the Bearer challenge of a response. If a parameter occurs twice, the first value counts.
+// challengeOf reads the challenge of a response. If a parameter occurs twice, the first value counts.
 func challengeOf(res *http.Response) (c challenge) {
 	for _, header := range res.Header.Values("WWW-Authenticate") {
 		for name, value := range authParams(header) {
-			for key, to := range map[string]*string{"error": &c.err, "scope": &c.scope, "resource_metadata": &c.metadata} {
-				if strings.EqualFold(name, key) && *to == "" {
-					*to = value
-				}
+			switch strings.ToLower(name) {
+			case "error":
+				c.err = cmp.Or(c.err, value)
+			case "scope":
+				c.scope = cmp.Or(c.scope, value)
+			case "resource_metadata":
+				c.metadata = cmp.Or(c.metadata, value)
 			}
 		}
 	}
 	return c
 }
 
-// authParams yields the name=value pairs of a challenge; a value is a token or
-// a quoted string (RFC 9110, section 11.2).
-func authParams(s string) func(yield func(name, value string) bool) {
+// authParams yields the parameters of challenges, name=token or name="quoted string" (RFC 9110, section 11.2).
+func authParams(s string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for {
 			eq := strings.IndexByte(s, '=')
@@ -60,7 +64,7 @@ func authParams(s string) func(yield func(name, value string) bool) {
 	}
 }
 
-// unquote reads a quoted string after its opening quote.
+// unquote reads a quoted string whose opening quote was read; rest follows the closing quote.
 func unquote(s string) (value, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -78,17 +82,17 @@ func unquote(s string) (value, rest string) {
 	return b.String(), ""
 }
 
-// An authServer is where a login takes place: the protected resource and its authorization server.
-type authServer struct {
-	Resource string   // what tokens are for (RFC 8707)
-	scopes   []string // of the resource
+// A loginSite is where a login takes place: the protected resource and the metadata of its authorization server.
+type loginSite struct {
+	Resource       string   // what tokens are for (RFC 8707)
+	resourceScopes []string // the scopes that the resource declares
 
 	Issuer                string   `json:"issuer"`
 	AuthorizationEndpoint string   `json:"authorization_endpoint"`
 	TokenEndpoint         string   `json:"token_endpoint"`
-	RegistrationEndpoint  string   `json:"registration_endpoint"`
+	RegistrationEndpoint  string   `json:"registration_endpoint"` // "" if clients cannot register themselves
 	Scopes                []string `json:"scopes_supported"`
-	Challenges            []string `json:"code_challenge_methods_supported"`
+	PKCEMethods           []string `json:"code_challenge_methods_supported"`
 	AuthMethods           []string `json:"token_endpoint_auth_methods_supported"`
 	IssSupported          bool     `json:"authorization_response_iss_parameter_supported"`
 	MetadataDocuments     bool     `json:"client_id_metadata_document_supported"`
@@ -101,8 +105,8 @@ type resourceMetadata struct {
 	Scopes   []string `json:"scopes_supported"`
 }
 
-// resource returns the metadata of the server; defaults replace what it lacks.
-func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata, err error) {
+// findResource returns the metadata of the server, with defaults for members that are missing.
+func (l *login) findResource(ctx context.Context, ch challenge) (m resourceMetadata, err error) {
 	if l.cfg.Scopes != nil {
 		return resourceMetadata{l.server.String(), []string{l.cfg.Issuer}, l.cfg.Scopes}, nil
 	}
@@ -110,7 +114,7 @@ func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata,
 	if err != nil {
 		return m, err
 	}
-	if !found || len(m.Servers) == 0 { // until 2025-03-26 the server is its own authorization server
+	if !found || len(m.Servers) == 0 { // in revision 2025-03-26 the server is its own authorization server
 		m.Servers = []string{(&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()}
 	}
 	if m.Resource == "" {
@@ -122,21 +126,21 @@ func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata,
 	return m, nil
 }
 
-// discover returns the MCP server's authorization server, from its metadata (RFC 8414).
-func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error) {
-	prm, err := l.resource(ctx, ch)
+// discover finds the server's authorization server, and returns its metadata (RFC 8414).
+func (l *login) discover(ctx context.Context, ch challenge) (*loginSite, error) {
+	resource, err := l.findResource(ctx, ch)
 	if err != nil {
 		return nil, err
 	}
-	issuer := prm.Servers[0]
-	s := &authServer{}
+	issuer := resource.Servers[0]
 	urls, err := oauthurl.Metadata(issuer)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.mayReach(issuer); err != nil {
+	if err := l.checkEndpoint(issuer); err != nil {
 		return nil, err
 	}
+	s := &loginSite{}
 	found, err := l.firstJSON(ctx, urls, s)
 	if err != nil {
 		return nil, err
@@ -147,21 +151,23 @@ func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error)
 	if s.Issuer != issuer {
 		return nil, fmt.Errorf("the metadata of the authorization server %q has the issuer %q", issuer, s.Issuer)
 	}
-	s.Resource, s.scopes = prm.Resource, prm.Scopes
-	return s, errors.Join(s.check(), l.mayReach(s.TokenEndpoint), l.mayReach(s.RegistrationEndpoint))
+	s.Resource, s.resourceScopes = resource.Resource, resource.Scopes
+	return s, errors.Join(s.check(), l.checkEndpoint(s.TokenEndpoint), l.checkEndpoint(s.RegistrationEndpoint))
 }
 
-// mayReach checks the name of an endpoint before anything is sent; [outboundGuard] checks the address.
-func (l *login) mayReach(endpoint string) error {
+// checkEndpoint rejects the URL of an endpoint on this machine, unless the server is also on this machine. Addresses of
+// other host names are checked by [outboundGuard].
+func (l *login) checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return err
 	}
-	return mayReach(l.server, u)
+	return checkReach(l.server, u)
 }
 
-func (s *authServer) check() error {
-	if !slices.Contains(s.Challenges, "S256") {
+// check checks what a safe login requires.
+func (s *loginSite) check() error {
+	if !slices.Contains(s.PKCEMethods, "S256") {
 		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login requires", s.Issuer)
 	}
 	endpoints := []string{s.AuthorizationEndpoint, s.TokenEndpoint}
@@ -176,37 +182,33 @@ func (s *authServer) check() error {
 	return nil
 }
 
-// resourceURLs returns the possible URLs of the server's metadata.
+// resourceURLs returns the possible URLs of the server's metadata. A URL in the challenge must be on the server's host.
 func (l *login) resourceURLs(ch challenge) []string {
-	const known = oauthurl.Resource
 	if u, err := url.Parse(ch.metadata); err == nil && u.Host == l.server.Host && u.Scheme == l.server.Scheme {
 		return []string{ch.metadata}
 	}
-	root := url.URL{Scheme: l.server.Scheme, Host: l.server.Host, Path: known}
+	root := url.URL{Scheme: l.server.Scheme, Host: l.server.Host, Path: oauthurl.Resource}
 	specific := root
-	specific.Path = known + strings.TrimSuffix(l.server.Path, "/")
-	if specific == root {
-		return []string{root.String()}
-	}
-	return []string{specific.String(), root.String()}
+	specific.Path += strings.TrimSuffix(l.server.Path, "/")
+	return slices.Compact([]string{specific.String(), root.String()})
 }
 
-// covers reports whether the server's URL is the resource or below it.
+// covers reports whether the server's URL is the resource, or below the resource.
 func covers(resource string, server *url.URL) bool {
 	r, err := url.Parse(resource)
 	if err != nil || r.Scheme != server.Scheme || r.Host != server.Host {
 		return false
 	}
-	dir := func(p string) string { return strings.TrimSuffix(p, "/") + "/" }
+	dir := func(path string) string { return strings.TrimSuffix(path, "/") + "/" } // so that /mcp does not cover /mcp2
 	return strings.HasPrefix(dir(server.Path), dir(r.Path))
 }
 
-// wantedScopes returns the scopes to request: those of the challenge, or else of the resource; and also
-// offline_access if the authorization server supports it, as it may be needed for a refresh token.
-func (s *authServer) wantedScopes(ch challenge) []string {
+// wantedScopes returns the scopes of the challenge, or the scopes of the resource if the challenge names none. If the
+// authorization server supports offline_access, that is added: some issue refresh tokens only with this scope.
+func (s *loginSite) wantedScopes(ch challenge) []string {
 	scopes := strings.Fields(ch.scope)
 	if len(scopes) == 0 {
-		scopes = s.scopes
+		scopes = s.resourceScopes
 	}
 	if slices.Contains(s.Scopes, "offline_access") {
 		scopes = union(scopes, []string{"offline_access"})
@@ -215,20 +217,20 @@ func (s *authServer) wantedScopes(ch challenge) []string {
 }
 
 // authMethod returns how the client authenticates at the token endpoint.
-func (s *authServer) authMethod(hasSecret bool) string {
-	known := s.AuthMethods
-	if len(known) == 0 {
-		known = []string{"client_secret_basic"} // RFC 8414
+func (s *loginSite) authMethod(hasSecret bool) string {
+	supported := s.AuthMethods
+	if len(supported) == 0 {
+		supported = []string{"client_secret_basic"} // the default of RFC 8414
 	}
 	for _, m := range []string{"client_secret_basic", "client_secret_post"} {
-		if hasSecret && slices.Contains(known, m) {
+		if hasSecret && slices.Contains(supported, m) {
 			return m
 		}
 	}
 	return "none"
 }
 
-// firstJSON decodes the first document that exists.
+// firstJSON decodes the first of the documents that exists and is JSON.
 func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found bool, err error) {
 	for _, u := range urls {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
@@ -247,7 +249,7 @@ func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found boo
 	return false, nil
 }
 
-// do sends a request of the login itself, without a token.
+// do sends a request without a token, to the server or the authorization server.
 func (l *login) do(req *http.Request) (status int, body []byte, err error) {
 	res, err := l.http.Do(req)
 	if err != nil {
@@ -286,7 +288,7 @@ func (l *login) doJSON(req *http.Request, out any) error {
 		return &refusedError{status, e.Error}
 	}
 	if json.Unmarshal(body, out) != nil {
-		return errors.New("the answer cannot be read") // the cause could contain a token
+		return errors.New("the answer cannot be read") // the cause is left out, since it could contain a token
 	}
 	return nil
 }
@@ -294,10 +296,10 @@ func (l *login) doJSON(req *http.Request, out any) error {
 // A refusedError says that an authorization server refused a request, or a login by its redirect (status 0).
 type refusedError struct {
 	status int
-	code   string // of OAuth
+	code   string // the OAuth error code
 }
 
-// Error does not contain the description, nor an unknown code: they could repeat a token.
+// Error contains neither the server's description nor an unknown code: both could repeat a token.
 func (e *refusedError) Error() string {
 	text := "the authorization server refused"
 	if slices.Contains(oauthurl.ErrorCodes, e.code) {
@@ -316,18 +318,17 @@ type credentials struct {
 	Method string `json:"token_endpoint_auth_method"`
 }
 
-// A grant is a token and what is needed to get the next one.
+// A grant is an access token and what is needed to get the next one. It has no tokens when the login has ended.
 type grant struct {
-	Issuer   string      `json:"issuer"`
-	Resource string      `json:"resource"`
-	Client   credentials `json:"client"`
-	Access   string      `json:"access_token"`
-	Refresh  string      `json:"refresh_token,omitempty"`
-	Scope    string      `json:"scope,omitempty"`
+	Issuer  string      `json:"issuer"`
+	Client  credentials `json:"client"`
+	Access  string      `json:"access_token"`
+	Refresh string      `json:"refresh_token,omitempty"`
+	Scope   string      `json:"scope,omitempty"`
 }
 
-// token makes a request to the token endpoint.
-func (l *login) token(ctx context.Context, s *authServer, c credentials, form url.Values, scope string) (*grant, error) {
+// requestToken makes a request to the token endpoint. scope is the granted scope if the answer has none.
+func (l *login) requestToken(ctx context.Context, s *loginSite, c credentials, form url.Values, scope string) (*grant, error) {
 	if c.Method != "client_secret_basic" {
 		form.Set("client_id", c.ID)
 	}
@@ -340,7 +341,7 @@ func (l *login) token(ctx context.Context, s *authServer, c credentials, form ur
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if c.Method == "client_secret_basic" {
-		req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
+		req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret)) // encoded as RFC 6749, section 2.3.1, requires
 	}
 	var t struct {
 		Access  string `json:"access_token"`
@@ -354,8 +355,5 @@ func (l *login) token(ctx context.Context, s *authServer, c credentials, form ur
 	if t.Access == "" || !strings.EqualFold(t.Type, "bearer") {
 		return nil, errors.New("token endpoint: the answer has no bearer token")
 	}
-	if t.Scope != "" {
-		scope = t.Scope
-	}
-	return &grant{Issuer: s.Issuer, Resource: s.Resource, Client: c, Access: t.Access, Refresh: t.Refresh, Scope: scope}, nil
+	return &grant{Issuer: s.Issuer, Client: c, Access: t.Access, Refresh: t.Refresh, Scope: cmp.Or(t.Scope, scope)}, nil
 }

@@ -23,8 +23,8 @@ type loginFile struct {
 	memory []byte
 }
 
-// file returns the Store for the server at the URL.
-func (o *OAuth) file(server string) *loginFile {
+// loginFile returns the Store for the server at the URL.
+func (o *OAuth) loginFile(server string) *loginFile {
 	if o.Dir == "" {
 		return &loginFile{}
 	}
@@ -34,7 +34,7 @@ func (o *OAuth) file(server string) *loginFile {
 
 // LoggedIn reports whether Dir has tokens for the server at the URL. They may have expired.
 func (o *OAuth) LoggedIn(server string) bool {
-	data, err := o.file(server).Load(context.Background())
+	data, err := o.loginFile(server).Load(context.Background())
 	var g grant
 	return err == nil && json.Unmarshal(data, &g) == nil && g.Access != ""
 }
@@ -45,13 +45,13 @@ func (o *OAuth) Logout(server string) error {
 	if o.Dir == "" {
 		return nil
 	}
-	if err := os.Remove(o.file(server).path); !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(o.loginFile(server).path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// Load returns what is stored, or nil.
+// Load returns the stored login, or nil.
 func (f *loginFile) Load(context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -230,7 +230,7 @@ func TestReach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&login{server: server}).mayReach(row.endpoint); (err == nil) != row.ok {
+		if err := (&login{server: server}).checkEndpoint(row.endpoint); (err == nil) != row.ok {
 			t.Errorf("%s from %s: %v", row.endpoint, row.server, err)
 		}
 	}

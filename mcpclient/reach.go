@@ -53,7 +53,7 @@ func (o *outboundGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host == o.server.Host && req.URL.Scheme == o.server.Scheme || isThisMachine(o.server.Hostname()) {
 		return o.next.RoundTrip(req)
 	}
-	if err := mayReach(o.server, req.URL); err != nil {
+	if err := checkReach(o.server, req.URL); err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
@@ -82,8 +82,8 @@ func (o *outboundGuard) checkAddress(dial func(context.Context, string, string) 
 	}
 }
 
-// mayReach rejects requests to this machine, by its name or address, that a server on another machine has caused.
-func mayReach(server, endpoint *url.URL) error {
+// checkReach rejects requests to this machine, by its name or address, that a server on another machine has caused.
+func checkReach(server, endpoint *url.URL) error {
 	if isThisMachine(endpoint.Hostname()) && !isThisMachine(server.Hostname()) {
 		return errThisMachine(server, endpoint.String())
 	}
