@@ -13,11 +13,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// blockCost is the size of an empty block, so that very many empty blocks are also too large.
+// blockCost is how many bytes an empty block counts, so that very many empty blocks also exceed the limit.
 const blockCost = 32
 
-// maxOverflow is how many parts of a result are named in the notice; the others are counted.
-const maxOverflow = 16
+// maxOverflowParts is how many parts of a result are written to files and named in the notice. More are only counted.
+const maxOverflowParts = 16
 
 // shorten cuts a result to Limits.Result bytes. It keeps metadata first, then blocks in order, then structured
 // content, as long as they fit. Text is cut; anything else is kept whole or dropped. The rest is written to files in
@@ -32,7 +32,7 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 		return chunks, nil
 	}
 	rest := &overflow{dir: c.OffloadDir, name: name}
-	delete(last.Meta, mcpcontent.Key) // it repeats the blocks
+	delete(last.Meta, mcpcontent.Key) // this member repeats blocks
 	if metaSize(last) > c.Limits.Result {
 		last.Meta = nil // models do not read it
 	}
@@ -48,31 +48,30 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	return append(kept, last), nil
 }
 
-// cutBlocks returns the blocks that fit and how many bytes are left.
+// cutBlocks returns the blocks that fit and how many bytes are left. Nothing fits after a text that was cut.
 func cutBlocks(chunks []tool.Chunk, limit int, rest *overflow) (kept []tool.Chunk, left int) {
 	var text bytes.Buffer // the whole text
 	left, textCut := limit, false
 	for _, ch := range chunks {
-		fits := blockSize(ch.Block) <= left
+		size := blockSize(ch.Block)
 		switch b := ch.Block.(type) {
 		case *message.Text:
 			text.WriteString(b.Text + "\n")
-			textCut = textCut || !fits
-			if !fits && left > blockCost {
-				b, fits = &message.Text{Text: clip(b.Text, left-blockCost)}, true
+			if size > left {
+				if left > blockCost {
+					kept = append(kept, tool.Chunk{Block: &message.Text{Text: clip(b.Text, left-blockCost)}})
+				}
+				left, textCut = 0, true
+				continue
 			}
-			if fits {
-				kept = append(kept, tool.Chunk{Block: b})
-			}
-			left = max(0, left-blockSize(b))
 		case *message.Data:
-			if !fits {
+			if size > left {
 				rest.add(clip(b.MediaType, 100), extension(b.MediaType), b.Bytes)
 				continue
 			}
-			kept = append(kept, tool.Chunk{Block: b})
-			left -= blockSize(b)
 		}
+		kept = append(kept, tool.Chunk{Block: ch.Block})
+		left -= size
 	}
 	if textCut {
 		rest.add("the whole text", "txt", text.Bytes())
@@ -90,7 +89,7 @@ func blockSize(b message.Block) int {
 	return blockCost
 }
 
-// metaSize is the size of the server's metadata.
+// metaSize is the size of the server's metadata, without mcpcontent.Key, which the client sets.
 func metaSize(ch tool.Chunk) (n int) {
 	for key, value := range ch.Meta {
 		if key != mcpcontent.Key {
@@ -100,17 +99,18 @@ func metaSize(ch tool.Chunk) (n int) {
 	return n
 }
 
-// An overflow collects the parts of a result that are too large, and the notice about them.
+// An overflow writes the parts of a result that do not fit to files, and makes the notice about them.
 type overflow struct {
-	dir, name string
-	parts     int
-	notice    strings.Builder
-	err       error
+	dir    string // Options.OffloadDir; "" drops the parts
+	name   string // of the tool; begins the names of the files
+	parts  int
+	notice strings.Builder
+	err    error // the first one
 }
 
-// add adds a part; the first error is kept.
+// add adds a part, unless there are too many parts or another part could not be written.
 func (o *overflow) add(what, extension string, data []byte) {
-	if o.parts++; o.parts > maxOverflow || o.err != nil {
+	if o.parts++; o.parts > maxOverflowParts || o.err != nil {
 		return
 	}
 	where := "dropped"
@@ -121,10 +121,10 @@ func (o *overflow) add(what, extension string, data []byte) {
 	fmt.Fprintf(&o.notice, "; %s (%d bytes) is %s", what, len(data), where)
 }
 
-// String returns the notice.
+// String returns the notice as clauses, each after a semicolon.
 func (o *overflow) String() string {
-	if o.parts > maxOverflow {
-		return fmt.Sprintf("%s; %d more parts are dropped", o.notice.String(), o.parts-maxOverflow)
+	if o.parts > maxOverflowParts {
+		return fmt.Sprintf("%s; %d more parts are dropped", o.notice.String(), o.parts-maxOverflowParts)
 	}
 	return o.notice.String()
 }
@@ -141,7 +141,7 @@ func (o *overflow) write(extension string, data []byte) (path string, err error)
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// extension returns the file name extension for a media type.
+// extension returns the file name extension for a media type: a short subtype that needs no escapes, or else bin.
 func extension(mediaType string) string {
 	_, subtype, _ := strings.Cut(mediaType, "/")
 	if subtype == "" || len(subtype) > 8 || strings.ToLower(legalName(subtype)) != subtype {

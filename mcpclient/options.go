@@ -18,33 +18,33 @@ import (
 
 // Options configure how a server is used. The zero value suits most servers.
 type Options struct {
-	// IncludeTools, if not empty, are the only tools used; ExcludeTools are never used. Both are globs (path.Match)
-	// for the server's tool names.
+	// IncludeTools, if not empty, are the only tools used; ExcludeTools are never used. The elements are globs
+	// (path.Match) for the server's tool names.
 	IncludeTools, ExcludeTools []string
 
 	// Prefix begins the tool names; empty is "mcp__NAME__", or no prefix if NoPrefix is set. With NoPrefix the
-	// server chooses the whole name, so rules that were written for another tool of that name also apply to its
-	// tool. If another tool of a toolkit has the same name, the toolkit leaves this one out and reports it in
-	// [github.com/kitbag-go/kitbag/toolkit.View.Skipped].
+	// server chooses whole names, so rules that were written for another tool also apply to the server's tool of the
+	// same name. If a toolkit already has a tool of the name, it leaves the server's tool out, and reports the tool
+	// in [github.com/kitbag-go/kitbag/toolkit.View.Skipped].
 	Prefix   string
 	NoPrefix bool
 
-	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools; otherwise they are ignored.
-	// Read-only tools may run in parallel. They need no approval, but in the modes default and dont-ask only if
-	// permission.Policy.TrustReadOnly is also set. Calls of tools with either hint may be repeated after a crash.
+	// TrustReadOnly believes the readOnlyHint and idempotentHint of the server's tools, which are otherwise ignored.
+	// Read-only tools may run in parallel, and need no approval; the modes default and dont-ask still require it
+	// unless permission.Policy.TrustReadOnly is also set. Calls of tools with either hint may be repeated after a crash.
 	TrustReadOnly bool
 
-	// Pins, unless nil, withhold a tool that the server has changed after it was allowed. PinListed, unless nil,
-	// reports whether a rule allows a tool, given the name that the model sees: such a tool is pinned when it is
-	// first listed.
+	// Pins, unless nil, withhold a tool that the server has changed after the tool was allowed. PinListed, unless
+	// nil, reports whether a rule allows a tool, given the name that the model sees: such a tool is pinned when the
+	// server first lists it.
 	Pins      Pins
 	PinListed func(tool string) bool
 
-	// Elicitation, Sampling and Roots are what the server may request from the client; each is declared only if it
-	// is set. [ElicitCaller] and [SampleCaller] pass a request on to the caller of the tool. The functions are
-	// called by several goroutines, with a context that ends with the call. Elicitation gets only what passed
-	// [host.Elicitation.Check], after Clean; an answer that does not match the schema is not sent. The server
-	// may use Roots, which are directories, instead of those of its own configuration; see [Client.SetRoots].
+	// Elicitation, Sampling and Roots are what the server may request from the client; the client declares those
+	// that are set. [ElicitCaller] and [SampleCaller] pass a request on to the caller of the tool. The functions are
+	// called by several goroutines, with a context that ends with the call. Elicitation gets only questions that
+	// pass [host.Elicitation.Check] after Clean; an answer that does not match the schema is not sent. Roots are
+	// directories that the server may use instead of the ones in its own configuration; see [Client.SetRoots].
 	Elicitation func(context.Context, host.Elicitation) (host.Answer, error)
 	Sampling    func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots       []string
@@ -53,7 +53,7 @@ type Options struct {
 	// goroutine: it must not block, nor call the client.
 	Log func(LogMessage)
 
-	// Protocol is the protocol revision, such as "2025-11-25". Empty negotiates it.
+	// Protocol is the protocol revision, such as "2025-11-25". If Protocol is empty the revision is negotiated.
 	Protocol string
 
 	// Stateless opens a session for each call and each list, and then closes it. By default one session is kept open.
@@ -154,7 +154,7 @@ func (c *config) check(t Transport) error {
 	)
 }
 
-// notNegative checks the value of a field. zero says what 0 means.
+// notNegative checks the value of a field; zero says what the value 0 means.
 func notNegative[T int | time.Duration](field string, value T, zero string) error {
 	if value < 0 {
 		return fmt.Errorf("%s is %v; it must not be negative (0: %s)", field, value, zero)
@@ -179,7 +179,7 @@ func (c *config) setDefaults() {
 	}
 }
 
-// includes reports whether IncludeTools and ExcludeTools let a tool of that name be used.
+// includes reports whether IncludeTools and ExcludeTools allow the use of a tool, given the server's name for it.
 func (c *config) includes(name string) bool {
 	matches := func(globs []string) bool {
 		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })

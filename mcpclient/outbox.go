@@ -21,11 +21,11 @@ type outbox struct {
 	io.WriteCloser
 	fail func(error) // ends the connection, and with it a Write in progress
 
-	mu      sync.Mutex
-	waiting atomic.Int64 // messages being written or waiting
+	mu      sync.Mutex   // held while a message is written
+	waiting atomic.Int64 // calls of Write in progress
 }
 
-// Write writes one message.
+// Write writes one message. It waits for the messages before, and while the server does not read.
 func (o *outbox) Write(msg []byte) (int, error) {
 	defer o.waiting.Add(-1)
 	if o.waiting.Add(1) > maxWaiting {

@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,9 +32,9 @@ var ErrChanged = errors.New("the definition has changed since it was allowed")
 // and white space do not matter. A tool whose definition has changed is in [Client.Skipped] instead of [Client.Tools],
 // and its calls fail with [ErrChanged].
 //
-// The server itself is pinned together with the first of its tools, under the name [ServerPin]: its
-// instructions, and the titles and descriptions of its groups. While the server's differ from these, [Client.Status] and
-// [Client.Groups] return the pinned ones.
+// The server's own text, which is its instructions and the titles and descriptions of its groups, is pinned together with
+// the first of its tools, under the name [ServerPin]. While the text differs from the pinned text, [Client.Status] and
+// [Client.Groups] return the pinned text.
 //
 // A skill is pinned in the same way when its text or a file is first read, with the digests of all its files, under the
 // name "skill URI".
@@ -44,8 +45,8 @@ type Pins interface {
 	// Load returns the pins of a server, by the server's tool names.
 	Load(server string) (map[string]Pin, error)
 
-	// Update calls change with the pins of a server, and stores the changed map. No other Update, of this or another
-	// program, may run at the same time.
+	// Update calls change with the pins of a server, which may be empty but not nil, and stores the changed map. An
+	// Update waits until every other Update, of this or another program, has ended.
 	Update(server string, change func(pins map[string]Pin)) error
 }
 
@@ -59,8 +60,8 @@ type Pin struct {
 	As         string          `json:"as,omitempty"`      // the name for rules and the model
 }
 
-// pinOf returns the pin of a definition. A tool that has taken over the name of another pinned tool gets the pin of the
-// other tool, for which the name was allowed.
+// pinOf returns the pin of a tool. A tool without a pin that has the model name of a pinned tool gets that tool's
+// definition as the allowed one, since the model name was allowed for that tool.
 func pinOf(pins map[string]Pin, name, modelName string, definition json.RawMessage) (p Pin, pinned bool) {
 	if p, pinned = pins[name]; pinned {
 		return p, true
@@ -73,6 +74,14 @@ func pinOf(pins map[string]Pin, name, modelName string, definition json.RawMessa
 	return Pin{}, false
 }
 
+// withCurrent returns the pin with the server's current definition, as Changed if it differs from the allowed one.
+func (p Pin) withCurrent(definition json.RawMessage) Pin {
+	if p.Changed = definition; bytes.Equal(p.Definition, definition) {
+		p.Changed = nil
+	}
+	return p
+}
+
 // Accept returns the pin with the server's latest definition as the allowed one.
 func (p Pin) Accept() Pin {
 	if p.Changed != nil {
@@ -81,17 +90,17 @@ func (p Pin) Accept() Pin {
 	return p
 }
 
-// Diff returns the change as a unified diff, with control and invisible characters escaped. It
-// is empty without a change.
+// Diff returns the change as a unified diff, with control and invisible characters escaped. The diff is empty without a
+// change.
 func (p Pin) Diff() string {
 	if p.Changed == nil {
 		return ""
 	}
-	return string(diff.Diff("allowed", lines(p.Definition), "now", lines(p.Changed)))
+	return string(diff.Diff("allowed", indented(p.Definition), "now", indented(p.Changed)))
 }
 
-// lines formats a definition in lines for the diff.
-func lines(definition json.RawMessage) []byte {
+// indented formats a definition for the diff, with each member on its own line.
+func indented(definition json.RawMessage) []byte {
 	var out bytes.Buffer
 	if json.Indent(&out, definition, "", "  ") != nil {
 		return definition
@@ -100,7 +109,7 @@ func lines(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged returns the error for a changed tool or skill, whose name is what. It lists the members that differ.
+// errChanged returns the error for a changed tool or skill, which what names. The error lists the members that differ.
 func errChanged(what string, before, after json.RawMessage) error {
 	return fmt.Errorf("%s: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", what, ErrChanged, differing(before, after))
 }
@@ -123,7 +132,7 @@ func differing(before, after json.RawMessage) []string {
 // A serverText is the text of a server that models read, except its tools.
 type serverText struct {
 	Instructions string               `json:"instructions,omitempty"`
-	Groups       map[string]groupText `json:"groups,omitempty"` // by the server's own names
+	Groups       map[string]groupText `json:"groups,omitempty"` // by the server's names of the groups
 
 	partial bool // the groups could not be listed
 }
@@ -133,7 +142,7 @@ type groupText struct {
 	Description string `json:"description,omitempty"`
 }
 
-// textOf returns the text of a server, without invisible characters.
+// textOf returns the text of a server, without invisible characters. They were already removed from the instructions.
 func textOf(instructions string, groups []json.RawMessage) *serverText {
 	text := &serverText{Instructions: instructions, Groups: map[string]groupText{}}
 	for _, raw := range groups {
@@ -144,7 +153,7 @@ func textOf(instructions string, groups []json.RawMessage) *serverText {
 	return text
 }
 
-// definition returns the text in the form in which it is pinned, or nil if not all of it is known.
+// definition returns the canonical JSON of the text, to be pinned; nil if the text is not completely known.
 func (t *serverText) definition() json.RawMessage {
 	if t == nil || t.partial {
 		return nil
@@ -153,36 +162,33 @@ func (t *serverText) definition() json.RawMessage {
 	return strictjson.Canonical(data)
 }
 
-// pinText updates the server's pin. The text is first pinned together with the first tool.
-func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
-	p, pinned := pins[ServerPin]
-	switch {
-	case now == nil || !pinned && len(pins) == 0:
+// pinText updates the pin of the server's text, and reports whether the pin has changed. Without pinned tools the text is
+// not pinned; a definition of nil, for an unknown text, changes nothing.
+func pinText(pins map[string]Pin, definition json.RawMessage) (changed bool) {
+	if definition == nil || len(pins) == 0 {
 		return false
-	case !pinned:
-		p.Definition = now
-	case bytes.Equal(p.Definition, now):
-		p.Changed = nil
-	default:
-		p.Changed = now
 	}
-	changed = !pinned || !bytes.Equal(p.Changed, pins[ServerPin].Changed)
-	pins[ServerPin] = p
-	return changed
-}
-
-// applyTextPin returns the text to use: the pinned one, or the server's current one if none is pinned.
-func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
 	p, pinned := pins[ServerPin]
 	if !pinned {
-		return now
+		p.Definition = definition
+	}
+	pins[ServerPin] = p.withCurrent(definition)
+	return !pinned || !bytes.Equal(p.Changed, pins[ServerPin].Changed)
+}
+
+// applyTextPin returns the text to use: the pinned text, or the server's current text if none is pinned. A changed text is
+// noted in the snapshot.
+func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, current *serverText) *serverText {
+	p, pinned := pins[ServerPin]
+	if !pinned {
+		return current
 	}
 	if p.Changed != nil {
 		s.textWithheld = true
 		reason := fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; the user can compare and accept it with: kitbag mcp pins",
 			c.cfg.name, differing(p.Definition, p.Changed))
 		s.skipped = append(s.skipped, Skipped{"*", reason.Error()})
-		if last := c.snap.Load(); last == nil || !last.textWithheld {
+		if last := c.snap.Load(); last == nil || !last.textWithheld { // warn only once
 			slog.Warn("the changed text of an MCP server is withheld", "reason", reason)
 		}
 	}
@@ -191,51 +197,36 @@ func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverTe
 	return text
 }
 
-// applyPins removes changed tools from a list, and pins tools that Options.PinListed accepts. If the pins cannot be read
-// or stored, no tool is used. It returns the text of the server that may be used.
+// applyPins moves changed tools of the snapshot to withheld, and pins tools that Options.PinListed accepts. If the pins
+// cannot be read or stored, all tools are withheld. The result is the text of the server to use; nil for none.
 func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	if c.cfg.Pins == nil {
 		return text
 	}
-	definition := text.definition()
 	pins, err := c.cfg.Pins.Load(c.cfg.name)
-	updatePins := func(pins map[string]Pin) (changed bool) {
-		for _, t := range s.remotes {
-			p, pinned := pinOf(pins, t.remoteName, t.info.Name, t.definition)
-			switch {
-			case !pinned && c.cfg.PinListed != nil && c.cfg.PinListed(t.info.Name):
-				p = Pin{Definition: t.definition, As: t.info.Name}
-			case !pinned:
-				continue
-			case bytes.Equal(p.Definition, t.definition):
-				p.Changed = nil
-			default:
-				p.Changed = t.definition
-			}
-			changed = changed || !pinned || !bytes.Equal(p.Changed, pins[t.remoteName].Changed)
-			pins[t.remoteName] = p
-		}
-		return pinText(pins, definition) || changed
-	}
 	if pins == nil {
 		pins = map[string]Pin{}
 	}
-	if err == nil && updatePins(maps.Clone(pins)) {
-		err = c.cfg.Pins.Update(c.cfg.name, func(stored map[string]Pin) { updatePins(stored); pins = maps.Clone(stored) })
+	if err == nil && c.updatePins(maps.Clone(pins), s.remotes, text) { // most lists need no Pins.Update
+		err = c.cfg.Pins.Update(c.cfg.name, func(stored map[string]Pin) {
+			c.updatePins(stored, s.remotes, text)
+			pins = maps.Clone(stored)
+		})
 	}
 	s.remotes = slices.DeleteFunc(s.remotes, func(t *remoteTool) bool {
 		reason := err
 		if p, pinned := pins[t.remoteName]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
 			reason = errChanged(c.cfg.describeTool(t.remoteName), p.Definition, t.definition)
 		}
-		if reason != nil {
-			s.skipped = append(s.skipped, Skipped{clip(t.remoteName, maxNameBytes), reason.Error()})
-			s.withheld = append(s.withheld, t)
-			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.withheld, func(o *remoteTool) bool { return o.remoteName == t.remoteName }) {
-				slog.Warn("an MCP tool is withheld", "reason", reason)
-			}
+		if reason == nil {
+			return false
 		}
-		return reason != nil
+		s.skipped = append(s.skipped, Skipped{clip(t.remoteName, maxNameBytes), reason.Error()})
+		s.withheld = append(s.withheld, t)
+		if last := c.snap.Load(); last == nil || findTool(last.withheld, t.remoteName) == nil { // warn only once
+			slog.Warn("an MCP tool is withheld", "reason", reason)
+		}
+		return true
 	})
 	if err != nil {
 		return nil
@@ -243,8 +234,25 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	return c.applyTextPin(s, pins, text)
 }
 
+// updatePins updates the pins for a list, and reports whether they have changed.
+func (c *catalogue) updatePins(pins map[string]Pin, listed []*remoteTool, text *serverText) (changed bool) {
+	for _, t := range listed {
+		p, pinned := pinOf(pins, t.remoteName, t.info.Name, t.definition)
+		if !pinned {
+			if c.cfg.PinListed == nil || !c.cfg.PinListed(t.info.Name) {
+				continue
+			}
+			p = Pin{Definition: t.definition, As: t.info.Name}
+		}
+		p = p.withCurrent(t.definition)
+		changed = changed || !pinned || !bytes.Equal(p.Changed, pins[t.remoteName].Changed)
+		pins[t.remoteName] = p
+	}
+	return pinText(pins, text.definition()) || changed
+}
+
 // checkPin is called before a call that was allowed. It pins the definition that the model was shown, and fails if that
-// definition or the server's current one differs from the pinned one.
+// definition or the server's current definition differs from the pinned definition.
 func (c *catalogue) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
@@ -254,8 +262,10 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 		return err
 	}
 	current := t.definition
-	if listed := c.snap.Load().find(t); listed != nil {
-		current = listed.definition
+	if s := c.snap.Load(); s != nil {
+		if listed := cmp.Or(findTool(s.remotes, t.remoteName), findTool(s.withheld, t.remoteName)); listed != nil {
+			current = listed.definition
+		}
 	}
 	for _, d := range []json.RawMessage{t.definition, current} {
 		if !bytes.Equal(pinned, d) {
@@ -266,22 +276,21 @@ func (c *catalogue) checkPin(t *remoteTool) error {
 	return nil
 }
 
-// pin pins a tool or skill under its name, unless it is pinned, and returns the pinned definition. text is the server's
-// text, which is pinned with the first tool.
+// pin pins a tool or skill under its name, unless it has a pin, and returns the pinned definition. If the server's text has
+// no pin, text is pinned too.
 func (c *catalogue) pin(name, modelName string, definition, text json.RawMessage) (allowed json.RawMessage, err error) {
 	known, _ := c.knownPins.Load(name)
-	allowed, _ = known.(json.RawMessage)
-	if bytes.Equal(allowed, definition) {
+	if allowed, _ = known.(json.RawMessage); bytes.Equal(allowed, definition) {
 		return allowed, nil
 	}
-	err = c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) { // the user may have accepted it meanwhile
+	err = c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) { // even for a known pin: the user may have accepted the change
 		p, pinned := pinOf(pins, name, modelName, definition)
 		if !pinned {
 			p = Pin{Definition: definition, As: modelName}
 		}
 		pins[name] = p
 		allowed = p.Definition
-		if _, pinned := pins[ServerPin]; !pinned {
+		if _, textPinned := pins[ServerPin]; !textPinned {
 			pinText(pins, text)
 		}
 	})
@@ -292,15 +301,10 @@ func (c *catalogue) pin(name, modelName string, definition, text json.RawMessage
 	return allowed, nil
 }
 
-// find returns the tool as it was last listed, or nil.
-func (s *snapshot) find(t *remoteTool) *remoteTool {
-	if s == nil {
-		return nil
-	}
-	for _, list := range [][]*remoteTool{s.remotes, s.withheld} {
-		if i := slices.IndexFunc(list, func(o *remoteTool) bool { return o.remoteName == t.remoteName }); i >= 0 {
-			return list[i]
-		}
+// findTool returns the tool with the server's name, or nil.
+func findTool(tools []*remoteTool, remoteName string) *remoteTool {
+	if i := slices.IndexFunc(tools, func(t *remoteTool) bool { return t.remoteName == remoteName }); i >= 0 {
+		return tools[i]
 	}
 	return nil
 }
@@ -331,7 +335,7 @@ func (f PinFile) All() (servers map[string]map[string]Pin, err error) {
 		return nil, fmt.Errorf("the pins in %s cannot be read: %w; correct the file, or remove it to pin every tool again", f, err)
 	}
 	for _, pins := range servers {
-		for tool, p := range pins { // the file is indented
+		for tool, p := range pins { // Update has indented the definitions
 			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed), p.As}
 		}
 	}

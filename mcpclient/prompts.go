@@ -39,7 +39,7 @@ type PromptResult struct {
 // first time and after a change, the last list is kept while it restarts, and the slice is shared. A server
 // that declares no prompts is not queried.
 func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) {
-	return c.cat.prompts.items(ctx, c.cat)
+	return c.cat.prompts.get(ctx, c.cat)
 }
 
 // decodePrompt reads an entry of prompts/list; ok is false for one without a name.

@@ -34,12 +34,12 @@ type ResourceResult struct {
 
 // Resources returns the server's resources, which are cached like [Client.Prompts].
 func (c *Client) Resources(ctx context.Context) ([]Resource, error) {
-	return c.cat.resources.items(ctx, c.cat)
+	return c.cat.resources.get(ctx, c.cat)
 }
 
 // ResourceTemplates returns the server's resource templates, which are cached like [Client.Prompts].
 func (c *Client) ResourceTemplates(ctx context.Context) ([]Resource, error) {
-	return c.cat.templates.items(ctx, c.cat)
+	return c.cat.templates.get(ctx, c.cat)
 }
 
 // decodeResource reads an entry of a list; ok is false for one without a URI.
@@ -116,15 +116,15 @@ type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
 
-	busy      ctxMutex // held while items requests the list
+	busy      ctxMutex // held while get requests the list
 	requested atomic.Bool
 	changes   atomic.Int64 // how often the list may have changed since the first request
 
-	mu       sync.Mutex
-	listed   bool
-	atChange int64 // the value of changes when the list was requested
-	list     []T
-	expires  time.Time // zero: only when the server announces a change
+	mu          sync.Mutex
+	listed      bool
+	changesSeen int64 // the value of changes when the list was requested
+	list        []T
+	expires     time.Time // zero: only when the server announces a change
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
@@ -144,11 +144,11 @@ func (l *listCache[T]) markChanged() bool {
 func (l *listCache[T]) cached() (list []T, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.list, l.listed && l.atChange == l.changes.Load() && (l.expires.IsZero() || time.Now().Before(l.expires))
+	return l.list, l.listed && l.changesSeen == l.changes.Load() && (l.expires.IsZero() || time.Now().Before(l.expires))
 }
 
-// items returns the list, which it requests if the last one is not up to date.
-func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
+// get returns the list, which it requests if the last one is not up to date.
+func (l *listCache[T]) get(ctx context.Context, c *catalogue) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
@@ -166,7 +166,7 @@ func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listed && ctx.Err() == nil { // keep the list while the server is down
-		l.atChange, l.expires = l.changes.Load(), time.Now().Add(retryListAfter)
+		l.changesSeen, l.expires = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
 	return nil, err
@@ -183,7 +183,7 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 		fmt.Errorf("%w: %s was not answered in %v", ErrTimeout, l.method, c.cfg.Timeouts.Idle))
 	defer cancel()
 	l.requested.Store(true)
-	atChange := l.changes.Load() // later changes may not be in the answer
+	changesSeen := l.changes.Load() // later changes may not be in the answer
 	var ttl time.Duration
 	list := []T{}
 	if cn.server.declares(l.capability) {
@@ -200,7 +200,7 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.listed, l.atChange, l.list, l.expires = true, atChange, list, time.Time{}
+	l.listed, l.changesSeen, l.list, l.expires = true, changesSeen, list, time.Time{}
 	if ttl = cmp.Or(c.cfg.ListTTL, ttl); ttl > 0 {
 		l.expires = time.Now().Add(ttl)
 	}

@@ -49,7 +49,7 @@ func (l *skillLoader) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnos
 	if _, server := l.cat.sup.status(); !server.declares(skillsExtension) {
 		return nil, nil, nil
 	}
-	list, err := l.cat.skills.items(ctx, l.cat)
+	list, err := l.cat.skills.get(ctx, l.cat)
 	if err != nil {
 		return nil, nil, err
 	}
