@@ -151,10 +151,10 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 type looseString string
 
 func (l *looseString) UnmarshalJSON(data []byte) error {
-	if len(data) > 0 && data[0] == '"' {
+	switch data[0] {
+	case '"':
 		return json.Unmarshal(data, (*string)(l))
-	}
-	if len(data) > 0 && (data[0] == '{' || data[0] == '[') {
+	case '{', '[':
 		return fmt.Errorf("must be a string; it is %.40s", data)
 	}
 	if *l = looseString(data); *l == "null" {
@@ -170,7 +170,7 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
 	}
-	if len(data) > 0 && data[0] == '[' {
+	if data[0] == '[' {
 		return json.Unmarshal(data, (*[]looseString)(l))
 	}
 	*l = make(stringList, 1)
@@ -242,7 +242,7 @@ func memberNames(raw json.RawMessage) string {
 // readEntry returns the server of an entry. enabled is false if the entry is disabled.
 func readEntry(name string, raw json.RawMessage, x *expander) (server Server, enabled bool, err error) {
 	var e entry
-	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
+	if raw[0] != '{' {
 		return server, false, fmt.Errorf("must be an object; it is %.40s", raw)
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
@@ -311,8 +311,8 @@ func (e *commandEntry) command(x *expander) (c Command, err error) {
 		Args stringList             `json:"args"`
 		Env  map[string]looseString `json:"env"`
 	}
-	switch raw := bytes.TrimSpace(e.Command); {
-	case len(raw) == 0, bytes.Equal(raw, []byte("null")):
+	switch raw := e.Command; {
+	case len(raw) == 0, string(raw) == "null":
 	case raw[0] == '{':
 		if err := json.Unmarshal(raw, &object); err != nil {
 			return c, fmt.Errorf("command: %w", err)

@@ -52,14 +52,11 @@ func (b *hidingBody) Read(p []byte) (int, error) {
 		var n int
 		n, b.err = b.ReadCloser.Read(b.buf[:])
 		data := bytes.ReplaceAll(append(b.partial, b.buf[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
-		end := 0 // the length of partial: nothing follows after an error
-		if b.err == nil {
-			end = min(len(data), len(b.token)-1)
-			for !bytes.HasSuffix(data, b.token[:end]) {
-				end--
-			}
+		n = min(len(data), len(b.token)-1) // the length of partial; 0 after an error, when nothing follows
+		for n > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:n])) {
+			n--
 		}
-		b.checked, b.partial = data[:len(data)-end], bytes.Clone(data[len(data)-end:])
+		b.checked, b.partial = data[:len(data)-n], bytes.Clone(data[len(data)-n:])
 	}
 	n := copy(p, b.checked)
 	if b.checked = b.checked[n:]; n > 0 || len(p) == 0 {

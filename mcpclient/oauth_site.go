@@ -170,11 +170,8 @@ func (s *loginSite) check() error {
 	if !slices.Contains(s.PKCEMethods, "S256") {
 		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login requires", s.Issuer)
 	}
-	endpoints := []string{s.AuthorizationEndpoint, s.TokenEndpoint}
-	if s.RegistrationEndpoint != "" {
-		endpoints = append(endpoints, s.RegistrationEndpoint)
-	}
-	for _, endpoint := range endpoints {
+	registration := cmp.Or(s.RegistrationEndpoint, s.TokenEndpoint) // optional
+	for _, endpoint := range []string{s.AuthorizationEndpoint, s.TokenEndpoint, registration} {
 		if err := oauthurl.Secure(endpoint); err != nil {
 			return fmt.Errorf("an endpoint of the authorization server %q: %w", s.Issuer, err)
 		}

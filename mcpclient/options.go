@@ -181,8 +181,6 @@ func (c *config) setDefaults() {
 
 // includes reports whether IncludeTools and ExcludeTools allow the use of a tool, given the server's name for it.
 func (c *config) includes(name string) bool {
-	matches := func(globs []string) bool {
-		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
-	}
-	return (len(c.IncludeTools) == 0 || matches(c.IncludeTools)) && !matches(c.ExcludeTools)
+	matches := func(glob string) bool { ok, _ := path.Match(glob, name); return ok } // check has rejected invalid globs
+	return (len(c.IncludeTools) == 0 || slices.ContainsFunc(c.IncludeTools, matches)) && !slices.ContainsFunc(c.ExcludeTools, matches)
 }

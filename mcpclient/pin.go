@@ -356,15 +356,13 @@ func (f PinFile) Update(server string, change func(map[string]Pin)) error {
 	if err != nil {
 		return err
 	}
-	pins := all[server]
-	if pins == nil {
-		pins = map[string]Pin{}
-	}
-	change(pins)
 	if all == nil {
 		all = map[string]map[string]Pin{}
 	}
-	if all[server] = pins; len(pins) == 0 {
+	if all[server] == nil {
+		all[server] = map[string]Pin{}
+	}
+	if change(all[server]); len(all[server]) == 0 {
 		delete(all, server)
 	}
 	data, err := json.MarshalIndent(all, "", " ")

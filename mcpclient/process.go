@@ -30,16 +30,16 @@ type process struct {
 	stdin  *requestPipe
 	stdout *lineReader
 	stderr *tail
-	exited chan struct{} // closed when it has exited and its group is dead
+	exited chan struct{} // closed when the server has exited and its group is dead
 	status string        // how the server exited; read it only after exited is closed
 
-	outputs      []io.Closer    // the client's ends of stdout and stderr
-	copyOfStderr sync.WaitGroup // ends with stderr
-	cleanup      func() error   // removes the sandbox
+	outputs    []io.Closer    // the client's ends of stdout and stderr
+	stderrCopy sync.WaitGroup // done when stderr has ended
+	cleanup    func() error   // removes the sandbox
 }
 
-// environment returns the variables of a started server. Those of c.Env come last, as exec uses the last of several with
-// the same name.
+// environment returns the variables of a started server. The variables of c.Env come last, because exec uses the last
+// variable of a name.
 func environment(c *Command) []string {
 	env := []string{} // nil would pass on all of this program's variables
 	for _, name := range slices.Concat(inherited, c.InheritEnv) {
@@ -53,12 +53,12 @@ func environment(c *Command) []string {
 	return env
 }
 
-// startProcess starts a server, whose messages may have at most maxMessage bytes. eof is called when its output ends.
-func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
+// startProcess starts a server, whose messages may have at most maxMessage bytes. onEOF is called when the server's output ends.
+func startProcess(c *Command, maxMessage int, onEOF func()) (*process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Dir, cmd.Env = c.Dir, environment(c)
 	newProcessGroup(cmd)
-	var files []*os.File
+	var files []*os.File // to be closed on failure
 	pipe := func() (r, w *os.File, err error) {
 		if r, w, err = os.Pipe(); err == nil {
 			files = append(files, r, w)
@@ -80,25 +80,25 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 		}
 		return nil, fmt.Errorf("start: %w", err)
 	}
-	outW.Close()
+	outW.Close() // the server has its own copy; inR stays open for requestPipe
 	errW.Close()
 	stdoutRead := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
 		path:    c.Path,
-		stdin:   &requestPipe{r: inR, w: inW, offsets: map[string]int64{}},
-		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(stdoutRead); eof() })),
+		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}},
+		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(stdoutRead); onEOF() })),
 		stderr:  &tail{also: c.Stderr},
 		exited:  make(chan struct{}),
 		outputs: []io.Closer{outR, errR},
 		cleanup: cleanup,
 	}
-	p.copyOfStderr.Go(func() { _, _ = io.Copy(p.stderr, errR) })
+	p.stderrCopy.Go(func() { _, _ = io.Copy(p.stderr, errR) })
 	go p.wait(stdoutRead)
 	return p, nil
 }
 
-// startConfined starts cmd, confined if c says so.
+// startConfined starts cmd, in the sandbox of c if there is one. cleanup removes the sandbox.
 func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) {
 	cleanup = func() error { return nil }
 	if c.Sandbox.Profile != "" {
@@ -117,11 +117,8 @@ func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) 
 
 // wait waits until the server has exited, and cleans up. stdoutRead is closed when the server's output has been read.
 func (p *process) wait(stdoutRead <-chan struct{}) {
-	err := p.cmd.Wait()
-	p.status = fmt.Sprintf("the program %q ended: exit status 0", p.path)
-	if err != nil {
-		p.status = fmt.Sprintf("the program %q ended: %v", p.path, err)
-	}
+	_ = p.cmd.Wait() // ProcessState has the reason
+	p.status = fmt.Sprintf("the program %q ended: %v", p.path, p.cmd.ProcessState)
 	killGroup(p.cmd)
 	if err := p.cleanup(); err != nil {
 		p.status += ": " + err.Error()
@@ -130,12 +127,12 @@ func (p *process) wait(stdoutRead <-chan struct{}) {
 	// The pipes still have the server's last output: give the readers a moment, but do not wait for a grandchild
 	// that left the group and keeps the pipes open.
 	stderrRead := make(chan struct{})
-	go func() { p.copyOfStderr.Wait(); close(stderrRead) }()
+	go func() { p.stderrCopy.Wait(); close(stderrRead) }()
 	timeout, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, end := range []<-chan struct{}{stderrRead, stdoutRead} {
+	for _, read := range []<-chan struct{}{stderrRead, stdoutRead} {
 		select {
-		case <-end:
+		case <-read:
 		case <-timeout.Done():
 		}
 	}
@@ -146,8 +143,8 @@ func (p *process) wait(stdoutRead <-chan struct{}) {
 	close(p.exited)
 }
 
-// stop ends the server, and returns when its processes have ended. If gracefully is set, its input is closed, then it is
-// terminated, then killed; otherwise it is killed at once.
+// stop closes the server's input and kills the server, and returns when its processes have ended. If gracefully is set,
+// the server has two seconds to exit, is then terminated, and is killed after two more seconds; see [Client.Close].
 func (p *process) stop(gracefully bool) {
 	p.stdin.Close()
 	if gracefully {
@@ -173,12 +170,12 @@ type requestPipe struct {
 	writing sync.Mutex // held while a message is written, which may take long
 
 	mu      sync.Mutex
-	written int64
+	written int64            // bytes of all messages so far
 	current string           // id of the request being written
-	offsets map[string]int64 // for each request that a caller waits for, the offset after it; 0 before it is written
+	ends    map[string]int64 // for each request that a caller waits for, the value of written after it; 0 until then
 	closed  bool
 	drained bool
-	unread  int64 // bytes that were never read; known once drained
+	unread  int64 // bytes that the server never read; known once drained
 }
 
 // Write writes one message, unless it is a request that no caller waits for any more.
@@ -201,8 +198,8 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 	if err != nil {
 		return n, &unreachedError{err}
 	}
-	if _, waits := p.offsets[id]; waits {
-		p.offsets[id] = p.written
+	if _, awaited := p.ends[id]; awaited {
+		p.ends[id] = p.written
 	}
 	return n, nil
 }
@@ -214,15 +211,15 @@ func (p *requestPipe) begin(id string) (wanted bool, err error) {
 	if p.closed {
 		return false, &unreachedError{os.ErrClosed}
 	}
-	if _, waits := p.offsets[id]; id != "" && !waits {
+	if _, awaited := p.ends[id]; id != "" && !awaited {
 		return false, nil
 	}
 	p.current = id
 	return true, nil
 }
 
-// requestID returns the id of a request as mcp-go encodes it, or "". An answer has an id of the server's
-// choice, which may look like one of ours.
+// requestID returns the id of a request as mcp-go encodes the request, or "" for another message. An answer also has an
+// id, which the server has chosen and which may equal the id of a request; but a method only follows in a request.
 func requestID(msg []byte) string {
 	rest, ok := bytes.CutPrefix(msg, []byte(`{"jsonrpc":"2.0","id":"`))
 	if !ok {
@@ -239,10 +236,8 @@ func requestID(msg []byte) string {
 func (p *requestPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.closed = true
-		p.w.Close()
-	}
+	p.closed = true
+	_ = p.w.Close() // fails if the end is already closed
 	return nil
 }
 
@@ -250,16 +245,16 @@ func (p *requestPipe) Close() error {
 func (p *requestPipe) addWaiting(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.offsets[id] = 0
+	p.ends[id] = 0
 }
 
-// removeWaiting keeps a request from being written, and reports whether it was already written, or is being written.
-func (p *requestPipe) removeWaiting(id string) bool {
+// removeWaiting keeps a request from being written. begun reports whether writing it had already begun.
+func (p *requestPipe) removeWaiting(id string) (begun bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	written := p.offsets[id] > 0 || p.current == id
-	delete(p.offsets, id)
-	return written
+	begun = p.ends[id] > 0 || p.current == id
+	delete(p.ends, id)
+	return begun
 }
 
 // reached reports whether the server, which has exited, has read the request.
@@ -267,11 +262,11 @@ func (p *requestPipe) reached(id string) bool {
 	p.drain()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end := p.offsets[id]
+	end := p.ends[id]
 	return end > 0 && end <= p.written-p.unread
 }
 
-// drain counts what the server has not read, and closes the pipe.
+// drain closes the pipe and counts what the server, which has exited, has not read.
 func (p *requestPipe) drain() {
 	p.Close()
 	p.writing.Lock() // wait for a Write in progress
@@ -282,29 +277,30 @@ func (p *requestPipe) drain() {
 		return
 	}
 	p.drained = true
-	_ = p.r.SetReadDeadline(time.Now().Add(time.Second))
+	_ = p.r.SetReadDeadline(time.Now().Add(time.Second)) // a child of the server may be reading too
 	p.unread, _ = io.Copy(io.Discard, p.r)
 	p.r.Close()
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the last part of a server's stderr.
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte
 	also io.Writer // Command.Stderr; may be nil
 }
 
+// tailBytes and tailLines limit the part of stderr that errors quote.
 const tailBytes, tailLines = 2000, 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, p...)
-	if len(t.buf) > 2*tailBytes {
+	if len(t.buf) > 2*tailBytes { // not at tailBytes, so that few writes move bytes
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
 	}
 	if t.also != nil {
-		_, _ = t.also.Write(p) // an error must not affect the server
+		_, _ = t.also.Write(p) // the server must not notice an error of this program's writer
 	}
 	return len(p), nil
 }

@@ -25,7 +25,7 @@ func TestUnreadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &requestPipe{r: r, w: w, offsets: map[string]int64{}}
+	p := &requestPipe{r: r, w: w, ends: map[string]int64{}}
 	defer p.drain()
 	out := &outbox{WriteCloser: p, fail: func(error) { p.Close() }}
 	errs := make([]error, maxWaiting+1)
@@ -296,7 +296,7 @@ func TestCancelledRequestsAreForgotten(t *testing.T) {
 	p := c.sup.conn.proc.stdin
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.offsets); n > 0 {
+	if n := len(p.ends); n > 0 {
 		t.Errorf("%d requests are kept", n)
 	}
 }

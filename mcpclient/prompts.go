@@ -36,13 +36,13 @@ type PromptResult struct {
 }
 
 // Prompts returns the server's prompts, in the server's order. As with [Client.Tools] the server is queried the
-// first time and after a change, the last list is kept while it restarts, and the slice is shared. A server
-// that declares no prompts is not queried.
+// first time and after a change, the last list is kept while the server restarts, and the slice is shared. A
+// server that declares no prompts is not queried.
 func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) {
 	return c.cat.prompts.get(ctx, c.cat)
 }
 
-// decodePrompt reads an entry of prompts/list; ok is false for one without a name.
+// decodePrompt reads an entry of prompts/list; ok is false if it cannot be read or has no name.
 func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	var e struct {
 		Name        string          `json:"name"`
@@ -58,8 +58,8 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	return p, true
 }
 
-// GetPrompt returns a prompt with its arguments filled in. It has the timeouts of a call, and the server may ask
-// questions as during a call.
+// GetPrompt returns a prompt with its arguments filled in. The timeouts are those of a tool call, during which the server
+// may also send requests.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
 	params := map[string]any{"name": name}
 	if len(args) > 0 {
@@ -93,8 +93,9 @@ type CompleteRequest struct {
 	Arguments        map[string]string // arguments that are known already
 }
 
-// Complete returns values that an argument may have, and how many there are in all. Both are zero if the server does not
-// complete the argument. Values with invisible characters are left out. The timeouts are those of a call.
+// Complete returns values that an argument may have, and how many values the server has in all. values is nil and total 0
+// if the server does not complete the argument. Values with invisible characters are left out. The timeouts are those of a
+// tool call.
 func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []string, total int, err error) {
 	ref := map[string]any{"type": "ref/prompt", "name": r.Prompt}
 	if r.ResourceTemplate != "" {
@@ -112,21 +113,21 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 		}
 		raw, err = cn.request(ctx, "completion/complete", params, nil)
 		if hasCode(err, codeMethodNotFound) {
-			return nil // a server of an older revision declares nothing
+			return nil // a server of a revision before completionsDeclared has no other way to say so
 		}
 		return err
 	}}, make(chan progress, 1))
 	if err != nil || raw == nil {
 		return nil, 0, err
 	}
-	return c.completion(raw)
+	return c.decodeCompletion(raw)
 }
 
 // completionsDeclared is the first revision in which servers declare completions.
 const completionsDeclared = "2025-03-26"
 
-// completion reads the result of completion/complete.
-func (c *Client) completion(raw json.RawMessage) (values []string, total int, err error) {
+// decodeCompletion reads the result of completion/complete.
+func (c *Client) decodeCompletion(raw json.RawMessage) (values []string, total int, err error) {
 	var r struct {
 		Completion *struct {
 			Values  []string `json:"values"`
@@ -142,9 +143,9 @@ func (c *Client) completion(raw json.RawMessage) (values []string, total int, er
 			values = append(values, v)
 		}
 	}
-	total = max(r.Completion.Total, len(r.Completion.Values))
+	atLeast := len(r.Completion.Values) // total is optional, and may be wrong
 	if r.Completion.HasMore {
-		total = max(total, len(r.Completion.Values)+1)
+		atLeast++
 	}
-	return values, total, nil
+	return values, max(r.Completion.Total, atLeast), nil
 }

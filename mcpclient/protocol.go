@@ -17,7 +17,7 @@ import (
 // A protocol is the part of the client that depends on whether a revision has sessions: *sessionProtocol is for the
 // revisions before 2026-07-28, *sessionlessProtocol for the later ones, in which each request describes the client.
 type protocol interface {
-	// revision returns the protocol revision; empty before initialize is answered.
+	// revision returns the protocol revision; "" until initialize is answered.
 	revision() string
 	// send sends a request with the id of the exchange, and waits for its answer.
 	send(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error)
@@ -31,7 +31,7 @@ type protocol interface {
 	pingMethod() string
 	// setLevel sends the log level, unless the server has it already.
 	setLevel(ctx context.Context)
-	// listenLists keeps a subscription to changes of lists open, if there are such subscriptions.
+	// listenLists keeps a subscription to changes of lists open, if the revision has such subscriptions.
 	listenLists()
 
 	watcher
@@ -39,7 +39,7 @@ type protocol interface {
 
 // A watcher subscribes to resources.
 type watcher interface {
-	// subscribe subscribes on this connection, unless it has the subscription.
+	// subscribe subscribes on this connection, unless the connection has the subscription.
 	subscribe(ctx context.Context, ws *watchList, w *watch) error
 	// unsubscribe ends the subscription if the watch has no listener.
 	unsubscribe(ws *watchList, w *watch)
@@ -60,8 +60,8 @@ type sessionProtocol struct {
 	*conn
 	version string
 
-	levelSending sync.Mutex             // so that the level that was set last is sent last
-	level        atomic.Pointer[string] // the level that was sent last
+	sendingLevel sync.Mutex             // so that the level that was set last is sent last
+	sentLevel    atomic.Pointer[string] // the value of hub.level that was sent last; nil until then
 }
 
 func (p *sessionProtocol) revision() string    { return p.version }
@@ -79,22 +79,22 @@ func (p *sessionProtocol) send(ctx context.Context, x *exchange, method string, 
 }
 
 func (p *sessionProtocol) setLevel(ctx context.Context) {
-	if p.hub.level.Load() == p.level.Load() || !p.server.declares("logging") {
+	if p.hub.level.Load() == p.sentLevel.Load() || !p.server.declares("logging") { // also before SetLogLevel: both are nil
 		return
 	}
-	p.levelSending.Lock()
-	defer p.levelSending.Unlock()
+	p.sendingLevel.Lock()
+	defer p.sendingLevel.Unlock()
 	level := p.hub.level.Load()
-	if level == p.level.Load() {
+	if level == p.sentLevel.Load() { // another goroutine has sent it
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
-	_, err := p.request(bounded, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil)
+	_, err := p.request(bounded, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil) // there is no level "none"
 	if err != nil && ctx.Err() != nil {
-		return // the next call sends it again
+		return // the next call of setLevel sends the level again
 	}
-	p.level.Store(level) // even if the server refused
+	p.sentLevel.Store(level) // even if the server refused
 }
 
 func (p *sessionProtocol) subscribe(ctx context.Context, ws *watchList, w *watch) error {
@@ -135,14 +135,14 @@ func (p *sessionProtocol) resubscribe(ws *watchList) {
 	for _, w := range ws.list() {
 		ctx, cancel := context.WithTimeout(p.life, p.cfg.Timeouts.Idle)
 		if err := p.subscribe(ctx, ws, w); err != nil {
-			ws.markUpdated(w) // reading the resource will return the error
+			ws.markUpdated(w) // a listener that reads the resource gets the error
 		}
 		cancel()
 	}
 	ws.callListeners()
 }
 
-// A requestMeta is the _meta of a request. The members after Context are only set in the revisions without sessions.
+// A requestMeta is the _meta of a request. Version and the members after it are only set in revisions without sessions.
 type requestMeta struct {
 	Token string `json:"progressToken,omitempty"`
 	tracecontext.Context

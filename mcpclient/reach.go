@@ -16,12 +16,12 @@ import (
 // a name whose address changes.
 
 // An outboundGuard sends requests to the configured host of the server, and to other hosts only if they are not
-// this machine.
+// this machine. If the server is on this machine, every host is allowed.
 type outboundGuard struct {
 	server *url.URL
-	next   http.RoundTripper // for the server and a proxy
-	proxy  func(*http.Request) (*url.URL, error)
-	direct http.RoundTripper // for requests without a proxy
+	next   http.RoundTripper                     // checks no addresses; for the server, and for other hosts through a proxy
+	proxy  func(*http.Request) (*url.URL, error) // returns nil for a request without a proxy
+	direct http.RoundTripper                     // for other hosts without a proxy
 }
 
 // newOutboundGuard returns a guard around next, and a function that closes the guard's idle connections. If next is not
@@ -29,7 +29,7 @@ type outboundGuard struct {
 func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, closeIdle func()) {
 	o := &outboundGuard{server: server, next: next, proxy: http.ProxyURL(nil), direct: next}
 	t, ok := next.(*http.Transport)
-	//lint:ignore SA1019 a host may have set them, and then they must be used
+	//lint:ignore SA1019 a program may have set the deprecated fields
 	if !ok || t.Dial != nil || t.DialTLS != nil {
 		return o, func() {}
 	}
@@ -65,8 +65,10 @@ func (o *outboundGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.direct.RoundTrip(req)
 }
 
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // checkAddress wraps dial so that it refuses connections to this machine.
-func (o *outboundGuard) checkAddress(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (o *outboundGuard) checkAddress(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -74,6 +76,7 @@ func (o *outboundGuard) checkAddress(dial func(context.Context, string, string) 
 		}
 		remote, ok := conn.RemoteAddr().(*net.TCPAddr)
 		local, _ := conn.LocalAddr().(*net.TCPAddr)
+		// A connection to any address of this machine has that address at both ends.
 		if ok && (remote.IP.IsLoopback() || remote.IP.IsUnspecified() || local != nil && remote.IP.Equal(local.IP)) {
 			conn.Close()
 			return nil, errThisMachine(o.server, fmt.Sprintf("%s (%v)", address, remote))

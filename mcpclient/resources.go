@@ -28,7 +28,7 @@ type Resource struct {
 
 // A ResourceResult is what [Client.ReadResource] returns.
 type ResourceResult struct {
-	Blocks message.Blocks  // text or data, one block for each of its contents
+	Blocks message.Blocks  // text or data, one block for each element of contents
 	Raw    json.RawMessage // the whole result
 }
 
@@ -42,7 +42,7 @@ func (c *Client) ResourceTemplates(ctx context.Context) ([]Resource, error) {
 	return c.cat.templates.get(ctx, c.cat)
 }
 
-// decodeResource reads an entry of a list; ok is false for one without a URI.
+// decodeResource reads an entry of a list; ok is false if it cannot be read or has no URI.
 func decodeResource(raw json.RawMessage) (r Resource, ok bool) {
 	var e struct {
 		URI         string          `json:"uri"`
@@ -61,7 +61,7 @@ func decodeResource(raw json.RawMessage) (r Resource, ok bool) {
 	return r, r.URI != ""
 }
 
-// ReadResource returns the contents of a resource, with the timeouts and questions of [Client.GetPrompt].
+// ReadResource returns the contents of a resource. For timeouts and requests of the server see [Client.GetPrompt].
 func (c *Client) ReadResource(ctx context.Context, uri string) (*ResourceResult, error) {
 	raw, err := c.fetchVisible(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *Client) ReadResource(ctx context.Context, uri string) (*ResourceResult,
 		Contents []resourceContents `json:"contents"`
 	}
 	_ = strictjson.Unmarshal(raw, &r) // unreadable contents are only in Raw
-	for _, c := range r.Contents {
-		out.Blocks = append(out.Blocks, c.block())
+	for _, rc := range r.Contents {
+		out.Blocks = append(out.Blocks, rc.block())
 	}
 	return out, nil
 }
@@ -85,28 +85,27 @@ type resourceContents struct {
 	Blob      []byte  `json:"blob"`
 }
 
-func (c resourceContents) block() message.Block {
-	if c.Text != nil {
-		return &message.Text{Text: visible.Result(*c.Text)}
+func (rc resourceContents) block() message.Block {
+	if rc.Text != nil {
+		return &message.Text{Text: visible.Result(*rc.Text)}
 	}
-	d := &message.Data{Name: c.URI, MediaType: c.MediaType, Bytes: c.Blob}
+	d := &message.Data{Name: rc.URI, MediaType: rc.MediaType, Bytes: rc.Blob}
 	removeInvisible(d)
 	return d
 }
 
-// fetchVisible fetches a result and removes invisible characters.
+// fetchVisible is runner.fetch, and removes invisible characters from the result.
 func (c *Client) fetchVisible(ctx context.Context, method, what string, params map[string]any) (json.RawMessage, error) {
 	raw, err := c.runner.fetch(ctx, method, what, params)
 	return visible.JSON(raw, visible.Contents), err
 }
 
-// fetch makes a request that changes nothing, so that it may be repeated.
+// fetch makes a request that changes nothing on the server, and so may be repeated. what names its object in errors.
 func (r *runner) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
-	err = r.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
+	err = r.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) (err error) {
 		params["_meta"] = requestMeta{Token: token}
-		var reqErr error
-		_, raw, reqErr = cn.requestWithInput(ctx, method, what, params, nil)
-		return reqErr
+		_, raw, err = cn.requestWithInput(ctx, method, what, params, nil)
+		return err
 	}}, make(chan progress, 1)) // progress only extends the timeout
 	return raw, err
 }
@@ -114,21 +113,21 @@ func (r *runner) fetch(ctx context.Context, method, what string, params map[stri
 // A listCache keeps a list of the server's prompts, resources, resource templates or skills.
 type listCache[T any] struct {
 	method, capability string
-	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
+	decode             func(json.RawMessage) (T, bool) // false leaves the entry out
 
-	busy      ctxMutex // held while get requests the list
-	requested atomic.Bool
-	changes   atomic.Int64 // how often the list may have changed since the first request
+	requesting ctxMutex // held while get requests the list
+	requested  atomic.Bool
+	changes    atomic.Int64 // how often the list may have changed since the first request
 
 	mu          sync.Mutex
-	listed      bool
-	changesSeen int64 // the value of changes when the list was requested
+	listed      bool // list was received
 	list        []T
+	changesSeen int64     // the value of changes when the list was requested
 	expires     time.Time // zero: only when the server announces a change
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
-	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(ctxMutex, 1)}
+	return &listCache[T]{method: method, capability: capability, decode: decode, requesting: make(ctxMutex, 1)}
 }
 
 // markChanged records that the list may have changed, and reports whether it was ever requested.
@@ -147,15 +146,15 @@ func (l *listCache[T]) cached() (list []T, fresh bool) {
 	return l.list, l.listed && l.changesSeen == l.changes.Load() && (l.expires.IsZero() || time.Now().Before(l.expires))
 }
 
-// get returns the list, which it requests if the last one is not up to date.
+// get returns the list. It requests the list if the cached list is not up to date.
 func (l *listCache[T]) get(ctx context.Context, c *catalogue) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
-	if err := l.busy.lock(ctx); err != nil {
+	if err := l.requesting.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer l.busy.unlock()
+	defer l.requesting.unlock()
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
@@ -165,7 +164,7 @@ func (l *listCache[T]) get(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.listed && ctx.Err() == nil { // keep the list while the server is down
+	if l.listed && ctx.Err() == nil { // use the last list while the server is down
 		l.changesSeen, l.expires = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
@@ -183,7 +182,7 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 		fmt.Errorf("%w: %s was not answered in %v", ErrTimeout, l.method, c.cfg.Timeouts.Idle))
 	defer cancel()
 	l.requested.Store(true)
-	changesSeen := l.changes.Load() // later changes may not be in the answer
+	changesSeen := l.changes.Load() // the answer may lack changes from now on
 	var ttl time.Duration
 	list := []T{}
 	if cn.server.declares(l.capability) {
