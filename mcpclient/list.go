@@ -77,12 +77,12 @@ func (a *annotations) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// taskSupport returns the entry's taskSupport. With "optional" or "required" the tool can be called as a task.
+// taskSupport returns execution.taskSupport. With "optional" or "required" the tool can be called as a task.
 func (e *listEntry) taskSupport() string {
 	var execution struct {
 		TaskSupport string `json:"taskSupport"`
 	}
-	_ = json.Unmarshal(e.Execution, &execution) // without a readable value there is no support
+	_ = json.Unmarshal(e.Execution, &execution) // an unreadable value is no support
 	return execution.TaskSupport
 }
 
@@ -122,10 +122,10 @@ type page struct {
 	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
-// listAll requests all pages of a list and returns the entries. If it stops early, cut says why.
+// listAll requests all pages of a list and returns the entries. If it leaves out pages, cut says why.
 func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
-	size := 0
+	listBytes := 0
 	cursor := ""
 	for pages := 1; ; pages++ {
 		var params map[string]any
@@ -144,7 +144,7 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 		if json.Unmarshal(list.TTL, &ms) == nil && ms > 0 {
 			ttl = milliseconds(ms)
 		}
-		size += len(raw)
+		listBytes += len(raw)
 		// Tools, groups and skills are cleaned where they are decoded: pins compare what the server wrote.
 		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
 		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
@@ -159,7 +159,7 @@ func (c *conn) listAll(ctx context.Context, method string) (items []json.RawMess
 			return items, ttl, fmt.Sprintf("the server repeats the cursor %.40q", next), nil
 		case len(items) >= maxEntries:
 			return items, ttl, fmt.Sprintf("more than %d entries", maxEntries), nil
-		case size >= maxListBytes:
+		case listBytes >= maxListBytes:
 			return items, ttl, fmt.Sprintf("more than %d bytes", maxListBytes), nil
 		case pages >= maxPages:
 			return items, ttl, fmt.Sprintf("more than %d pages", maxPages), nil
@@ -194,9 +194,7 @@ func (c *catalogue) listTools(ctx context.Context, cn *conn) (*snapshot, error) 
 		s.skipped = append(s.skipped, Skipped{"*", "the list was cut: " + cut})
 	}
 	s.digest = digest(s)
-	if c.cfg.ListTTL > 0 {
-		ttl = c.cfg.ListTTL
-	}
+	ttl = cmp.Or(c.cfg.ListTTL, ttl)
 	if (len(s.withheld) > 0 || s.textWithheld) && (ttl == 0 || ttl > retryListAfter) {
 		ttl = retryListAfter // the user may accept the change meanwhile
 	}
@@ -289,8 +287,8 @@ func decodeTool(raw json.RawMessage, overHTTP bool) (*listEntry, error) {
 	return e, err
 }
 
-// hidesText reports whether names or values in a schema have invisible characters. From descriptions and titles
-// newRemoteTool removes invisible characters, but the server compares names and values as it wrote them.
+// hidesText reports whether names or values in a schema have invisible characters. They must stay as they are, because the
+// server compares them; newRemoteTool removes invisible characters from descriptions and titles only.
 func hidesText(schema json.RawMessage) bool {
 	ascii := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf })
 	return !ascii && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))

@@ -42,7 +42,7 @@ type OAuth struct {
 
 	// Store, unless nil, is used instead of Dir. It keeps the login of one user to one server, and must be safe for
 	// concurrent use. Load returns nil if nothing is stored. The bytes contain tokens if loggedIn is set, and otherwise
-	// only what the next login needs. The Lock is held while a login is renewed and saved, so that no two programs use
+	// only what the next login needs. The Lock is held while a login is renewed or saved, so that no two programs use
 	// the same refresh token.
 	Store interface {
 		Load(ctx context.Context) ([]byte, error)
@@ -81,7 +81,7 @@ func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
 	return l
 }
 
-// sameHost stops redirects to another host, which would receive the secrets.
+// sameHost stops redirects to another host, which would receive the secrets, and long chains of redirects.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
@@ -237,7 +237,7 @@ func (l *login) findSite(ctx context.Context, old *grant, ch challenge) (site *l
 }
 
 // checkIssuer rejects an issuer other than the configured one. A configured client without an Issuer belongs to the
-// issuer of the last login. Otherwise the server could get the client's secret sent to an issuer that it names later.
+// issuer of the last login: otherwise the server could name another issuer later, which would get the client's secret.
 func (l *login) checkIssuer(site *loginSite, old *grant) error {
 	required := l.cfg.Issuer
 	if required == "" && old != nil && l.cfg.ClientID != "" {
@@ -273,7 +273,7 @@ func (l *login) begin(ctx context.Context, site *loginSite, old *grant, ch chall
 		q.Set("scope", p.Scope)
 	}
 	if slices.Contains(strings.Fields(p.Scope), "offline_access") {
-		q.Set("prompt", "consent") // OpenID Connect requires it for offline_access
+		q.Set("prompt", "consent") // which OpenID Connect requires for offline_access
 	}
 	u, err := url.Parse(site.AuthorizationEndpoint)
 	if err != nil {
@@ -323,11 +323,11 @@ func (s *loginSite) checkRedirect(redirect url.Values, state string) error {
 	iss := redirect.Get("iss")
 	switch {
 	case redirect.Get("state") != state:
-		return errors.New("the state of the redirect differs from that of the request; log in again")
+		return errors.New("the state of the redirect differs from the state of the request; log in again")
 	case iss != "" && iss != s.Issuer:
 		return fmt.Errorf("the redirect comes from the issuer %q, not from %q", iss, s.Issuer)
 	case iss == "" && s.IssSupported:
-		return fmt.Errorf("the redirect has no issuer (iss), although %q declares that it sends one", s.Issuer)
+		return fmt.Errorf("the redirect has no issuer (iss), although %q declares that redirects have one", s.Issuer)
 	case redirect.Get("error") != "":
 		return &refusedError{code: redirect.Get("error")}
 	case redirect.Get("code") == "":

@@ -49,14 +49,13 @@ type hidingBody struct {
 
 func (b *hidingBody) Read(p []byte) (int, error) {
 	for len(b.checked) == 0 && b.err == nil {
-		var n int
-		n, b.err = b.ReadCloser.Read(b.buf[:])
+		n, err := b.ReadCloser.Read(b.buf[:])
 		data := bytes.ReplaceAll(append(b.partial, b.buf[:n]...), b.token, bytes.Repeat([]byte("*"), len(b.token)))
-		n = min(len(data), len(b.token)-1) // the length of partial; 0 after an error, when nothing follows
-		for n > 0 && (b.err != nil || !bytes.HasSuffix(data, b.token[:n])) {
-			n--
+		start := len(data) - min(len(data), len(b.token)-1) // of partial, which is empty when nothing follows
+		for start < len(data) && (err != nil || !bytes.HasPrefix(b.token, data[start:])) {
+			start++
 		}
-		b.checked, b.partial = data[:len(data)-n], bytes.Clone(data[len(data)-n:])
+		b.checked, b.partial, b.err = data[:start], bytes.Clone(data[start:]), err
 	}
 	n := copy(p, b.checked)
 	if b.checked = b.checked[n:]; n > 0 || len(p) == 0 {

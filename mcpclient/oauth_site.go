@@ -17,7 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
-// A challenge is the WWW-Authenticate header of a refusal, and how to react to it.
+// A challenge is the WWW-Authenticate header of a refusal, and how the client reacts.
 type challenge struct {
 	err, scope, metadata string
 
@@ -290,7 +290,7 @@ func (l *login) doJSON(req *http.Request, out any) error {
 	return nil
 }
 
-// A refusedError says that an authorization server refused a request, or a login by its redirect (status 0).
+// A refusedError says that an authorization server refused a request or, with status 0, a login.
 type refusedError struct {
 	status int
 	code   string // the OAuth error code

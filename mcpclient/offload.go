@@ -23,7 +23,7 @@ const maxOverflowParts = 16
 // content, as long as they fit. Text is cut; anything else is kept whole or dropped. The rest is written to files in
 // OffloadDir if that is set, and a notice for the model names them.
 func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
-	last := chunks[len(chunks)-1] // it has the structured content and the metadata
+	last := chunks[len(chunks)-1] // has the structured content and the metadata
 	total := len(last.Structured) + metaSize(last)
 	for _, ch := range chunks {
 		total += blockSize(ch.Block)
@@ -34,7 +34,7 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	rest := &overflow{dir: c.OffloadDir, name: name}
 	delete(last.Meta, mcpcontent.Key) // this member repeats blocks
 	if metaSize(last) > c.Limits.Result {
-		last.Meta = nil // models do not read it
+		last.Meta = nil // models do not read metadata
 	}
 	kept, left := cutBlocks(chunks, c.Limits.Result-metaSize(last), rest)
 	if len(last.Structured) > left {

@@ -109,7 +109,7 @@ func indented(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged returns the error for a changed tool or skill, which what names. The error lists the members that differ.
+// errChanged returns the error for a change of what, a tool or skill. The error lists the members that differ.
 func errChanged(what string, before, after json.RawMessage) error {
 	return fmt.Errorf("%s: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", what, ErrChanged, differing(before, after))
 }

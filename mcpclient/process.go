@@ -277,7 +277,7 @@ func (p *requestPipe) drain() {
 		return
 	}
 	p.drained = true
-	_ = p.r.SetReadDeadline(time.Now().Add(time.Second)) // a child of the server may be reading too
+	_ = p.r.SetReadDeadline(time.Now().Add(time.Second)) // in case another process has the writing end
 	p.unread, _ = io.Copy(io.Discard, p.r)
 	p.r.Close()
 }

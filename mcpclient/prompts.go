@@ -58,8 +58,8 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	return p, true
 }
 
-// GetPrompt returns a prompt with its arguments filled in. The timeouts are those of a tool call, during which the server
-// may also send requests.
+// GetPrompt returns a prompt with its arguments filled in. The timeouts are those of a tool call, and the server may send
+// requests as during a tool call.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
 	params := map[string]any{"name": name}
 	if len(args) > 0 {

@@ -85,7 +85,7 @@ func (p *sessionProtocol) setLevel(ctx context.Context) {
 	p.sendingLevel.Lock()
 	defer p.sendingLevel.Unlock()
 	level := p.hub.level.Load()
-	if level == p.sentLevel.Load() { // another goroutine has sent it
+	if level == p.sentLevel.Load() { // another goroutine has sent this level
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, noticeTimeout)

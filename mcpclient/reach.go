@@ -25,7 +25,7 @@ type outboundGuard struct {
 }
 
 // newOutboundGuard returns a guard around next, and a function that closes the guard's idle connections. If next is not
-// an *http.Transport, or has its own Dial or DialTLS, it must check addresses itself.
+// an *http.Transport, or has its own Dial or DialTLS, next must check addresses itself.
 func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, closeIdle func()) {
 	o := &outboundGuard{server: server, next: next, proxy: http.ProxyURL(nil), direct: next}
 	t, ok := next.(*http.Transport)
