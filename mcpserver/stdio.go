@@ -23,8 +23,8 @@ const lastCalls = time.Second
 // ends. Calls in flight then have one second to finish; subscriptions and questions to the client end at once.
 // A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The limits are not shared with other connections.
-	client := s.reg.newClient(&account{budgets: newBudgets(&s.cat.limits, 1)}, false)
+	// The connection has its own budgets. Its calls count towards the rates of clients without a credential.
+	client := s.reg.newClient(&account{budgets: newBudgets(&s.cat.limits, 1), rates: s.reg.anonymous.rates}, false)
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
 	c := &stdioConn{session: newSession(client), sessionless: s.sessionless, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
