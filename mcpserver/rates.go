@@ -61,11 +61,13 @@ func (r *request) withinRates(ctx context.Context, tool string) object {
 		if wait == 0 && err == nil {
 			continue
 		}
-		r.rec.Reason = fmt.Sprintf("more than %d calls of %s in %v", rate.Calls, rate.Tools, rate.Every)
 		if err != nil {
+			r.rec.Reason = fmt.Sprintf("the rate of %s cannot be checked: %v", rate.Tools, err)
 			return failure(fmt.Sprintf("The call of %s was not run, because its rate cannot be checked: %v.", tool, err))
 		}
-		return failure(fmt.Sprintf("The call of %s was not run: there were %s. Call it again in %v.", tool, r.rec.Reason, wait.Round(time.Second)+time.Second))
+		r.rec.Reason = fmt.Sprintf("more than %d calls of %s in %v", rate.Calls, rate.Tools, rate.Every)
+		atLeast := wait.Round(time.Second) + time.Second // so that the next call is not too early
+		return failure(fmt.Sprintf("The call of %s was not run: there were %s. Call it again in %v.", tool, r.rec.Reason, atLeast))
 	}
 	return nil
 }
