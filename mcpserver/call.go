@@ -69,7 +69,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.revision.viewed(v, false) // the client is not sent the list
+	r.revision.recordView(v, false)
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
 		err = denial.Hidden(r.policy(), p.Name, err)
@@ -86,14 +86,14 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if t.Info().External {
 		return failure(fmt.Sprintf("tool %q must be run by the host of an agent, and this server is not an agent's host", t.Info().Name)), nil
 	}
-	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
-		return nil, bad
+	if rpcErr := r.checkHeaders(ctx, t.Info(), p.Name); rpcErr != nil {
+		return nil, rpcErr
 	}
 	judgement, refused := r.permit(ctx, t, args.JSON, p)
 	if refused != nil {
 		return refused, nil
 	}
-	if refused := r.withinRates(ctx, t.Info().Name); refused != nil {
+	if refused := r.takeTokens(ctx, t.Info().Name); refused != nil {
 		return refused, nil
 	}
 	res, err := r.run(ctx, t, tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeChanged, Judgement: judgement})
@@ -104,7 +104,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if res.Outcome == message.OutcomeSuccess {
 		v.Advance(t.Info().Name) // to the phase that follows the tool
 	}
-	if err := r.revision.called(ctx, r); err != nil {
+	if err := r.revision.afterCall(ctx, r); err != nil {
 		return nil, err
 	}
 	return r.result(res), nil
@@ -195,7 +195,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		if isText {
 			line = cut(strings.TrimRight(text.Text, "\n"), maxReportText)
 		}
-		token := r.progress()
+		token := r.progressToken()
 		switch p := chunk.Progress; {
 		case token != nil && p != nil:
 			if p.Done <= done {

@@ -110,7 +110,7 @@ func (cat *catalogue) addItems() error {
 func (cat *catalogue) checkPolicies(policy *permission.Policy) error {
 	own, listed := cat.cfg.Toolkit.Registered() // the program's tools, and those of sources
 	// Add the control tools of clients without sessions.
-	sessionless, _ := cat.static.current.Load().short.Registered()
+	sessionless, _ := cat.static.current.Load().fallback.Registered()
 	for _, t := range sessionless {
 		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == t.Info().Name }) {
 			own = append(own, t)

@@ -199,7 +199,7 @@ func (s *Server) findSessionByID(w http.ResponseWriter, r *http.Request, who *ac
 	var c *session
 	if s.replicas == nil {
 		c = s.reg.session(id, who)
-	} else if c = s.replicas.find(w, r, who, id, m, missing); c == nil {
+	} else if c = s.replicas.findOrForward(w, r, who, id, m, missing); c == nil {
 		return nil
 	}
 	if c == nil || (c.sse != nil) != sse {

@@ -188,7 +188,7 @@ type account struct {
 	Identity
 	key       string // what replicas compare; see Identity.key and Credential.key
 	budgets   *budgets
-	rates     []*replica.Rate // of Config.Rates
+	buckets   []*replica.Rate // of Config.Rates
 	shared    *client         // all clients of the account without sessions; nil before the first request
 	permanent bool            // never dropped: a credential of the configuration, or registry.anonymous
 

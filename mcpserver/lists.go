@@ -76,7 +76,7 @@ func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 	for i, info := range infos {
 		list[i] = describeTool(info, r.granted(r.tk.Labels(info.Name)))
 	}
-	r.revision.viewed(v, true)
+	r.revision.recordView(v, true)
 	return page("tools", list, next), nil
 }
 

@@ -9,16 +9,18 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
-// A Rate limits how often tools run. It is a bucket of Calls tokens, which is filled evenly in the time Every; an
-// allowed call takes a token, and fails if there is none. So in a time T at most Calls × (1 + T/Every) calls run. All
-// replicas share one bucket, from which each takes a tenth at a time: up to a tenth of Calls more can run on each
-// replica, and, if their clocks differ, as many as fill up in the difference. Calls fail while the replicas' Shared
-// cannot be reached.
+// A Rate limits how often tools run. It is a bucket of Calls tokens, which is full at first and is filled evenly in the time
+// Every. A call that the policy allows takes a token, and fails if there is none. So in a time T at most Calls × (1 + T/Every)
+// calls run.
+//
+// Replicas share the bucket. A replica takes a tenth of Calls tokens at once and keeps the tokens that it has not used yet, so
+// each replica adds up to a tenth of Calls to that limit. A difference between the replicas' clocks adds the tokens that the
+// bucket gets in that time. Calls fail while [Replicas.Shared] cannot be reached.
 type Rate struct {
-	Tools string // a glob over names of tools, as in path.Match: a tool, or "github__*" for those of a server of a gateway
-	Calls int
-	Every time.Duration
-	Each  bool // a bucket for each credential and each identity, instead of one for all clients
+	Tools string        // a glob over names of tools, as in path.Match, such as "github__*" for the tools of a gateway's server github
+	Calls int           // at least 1
+	Every time.Duration // at least 1s
+	Each  bool          // a bucket for each credential and each identity, instead of one for all clients
 }
 
 // Check reports a mistake in the rate.
@@ -32,42 +34,39 @@ func (r Rate) Check() error {
 	return nil
 }
 
-// buckets returns the buckets of an account, in the order of Config.Rates. Unless common is nil, the account shares those
-// of its buckets whose Rate has not set Each.
-func (c *Config) buckets(store replica.Store, key string, common []*replica.Rate) []*replica.Rate {
-	out := make([]*replica.Rate, len(c.Rates))
-	for i, r := range c.Rates {
-		name := hash(fmt.Sprint(r))
-		switch {
-		case r.Each:
-			out[i] = replica.NewRate(store, name+"/"+hash(key), r.Calls, r.Every)
-		case common != nil:
-			out[i] = common[i]
-		default:
-			out[i] = replica.NewRate(store, name, r.Calls, r.Every)
+// newBuckets returns the buckets of the account with the key, in the order of Config.Rates. Rates without Each have one bucket
+// for all accounts: that of registry.anonymous, which is the first account.
+func (g *registry) newBuckets(key string) []*replica.Rate {
+	buckets := make([]*replica.Rate, len(g.cat.cfg.Rates))
+	for i, r := range g.cat.cfg.Rates {
+		name := hash(fmt.Sprint(r)) // the same on all replicas; a changed rate has a new bucket
+		if r.Each {
+			name += "/" + hash(key)
+		} else if g.anonymous != nil {
+			buckets[i] = g.anonymous.buckets[i]
+			continue
 		}
+		buckets[i] = replica.NewRate(g.store, name, r.Calls, r.Every)
 	}
-	return out
+	return buckets
 }
 
-// withinRates takes a token for a call of a tool from each bucket that applies. It returns the result of a call that must not
-// run, or nil.
-func (r *request) withinRates(ctx context.Context, tool string) object {
+// takeTokens takes a token for a call of a tool from each bucket that applies. If a bucket is empty, the call must not run, and
+// takeTokens returns its result; otherwise nil.
+func (r *request) takeTokens(ctx context.Context, tool string) object {
 	for i, rate := range r.cat.cfg.Rates {
-		if ok, _ := path.Match(rate.Tools, tool); !ok {
+		if applies, _ := path.Match(rate.Tools, tool); !applies { // no error, because Rate.Check has checked the pattern
 			continue
 		}
-		wait, err := r.account.rates[i].Take(ctx)
-		if wait == 0 && err == nil {
-			continue
-		}
-		if err != nil {
+		switch wait, err := r.account.buckets[i].Take(ctx); {
+		case err != nil:
 			r.rec.Reason = fmt.Sprintf("the rate of %s cannot be checked: %v", rate.Tools, err)
 			return failure(fmt.Sprintf("The call of %s was not run, because its rate cannot be checked: %v.", tool, err))
+		case wait > 0:
+			r.rec.Reason = fmt.Sprintf("more than %d calls of %s in %v", rate.Calls, rate.Tools, rate.Every)
+			wait = wait.Round(time.Second) + time.Second // so that the next call is not too early
+			return failure(fmt.Sprintf("The call of %s was not run: there were %s. Call it again in %v.", tool, r.rec.Reason, wait))
 		}
-		r.rec.Reason = fmt.Sprintf("more than %d calls of %s in %v", rate.Calls, rate.Tools, rate.Every)
-		atLeast := wait.Round(time.Second) + time.Second // so that the next call is not too early
-		return failure(fmt.Sprintf("The call of %s was not run: there were %s. Call it again in %v.", tool, r.rec.Reason, atLeast))
 	}
 	return nil
 }

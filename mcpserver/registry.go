@@ -12,27 +12,27 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A registry has all clients of a server.
+// A registry has the accounts and the clients of a server.
 type registry struct {
 	cat       *catalogue
-	ctx       context.Context // of all clients
+	ctx       context.Context // ends when the server is closed; the parent of all clients' contexts
 	store     replica.Store
-	anonymous *account       // of all clients over HTTP, if there is no authentication
+	anonymous *account       // of all clients over HTTP, if the server has no authentication
 	divide    func(*account) // divides the limits of a new account among the replicas; nil without replicas
 
 	mu        sync.Mutex
 	closed    bool
 	accounts  map[string]*account         // by account.key
 	sessions  map[string]*session         // sessions over HTTP, by id
-	scopes    map[*toolkit.Scope]*session // sessions of all kinds
-	listening map[*session]bool           // clients without sessions that listen for changes
-	sweep     *time.Timer                 // ends idle sessions; nil while there are no sessions over HTTP
+	scopes    map[*toolkit.Scope]*session // sessions over HTTP and stdio, by state.Scope
+	listening map[*session]bool           // listeners: the sessions of requests subscriptions/listen, which are in no other map
+	sweep     *time.Timer                 // runs sweepSessions; nil while there are no sessions over HTTP
 }
 
 func newRegistry(ctx context.Context, cat *catalogue, store replica.Store) *registry {
 	g := &registry{cat: cat, ctx: ctx, store: store, accounts: map[string]*account{}, sessions: map[string]*session{},
 		scopes: map[*toolkit.Scope]*session{}, listening: map[*session]bool{}}
-	g.anonymous = g.newAccount(Identity{}, "", 1)
+	g.anonymous = g.newAccount(Identity{}, "", 1) // without authentication all clients are one identity
 	g.anonymous.permanent = true
 	for _, c := range cat.cfg.Credentials {
 		a := g.newAccount(c.identity(), c.key(), cat.cfg.identities())
@@ -42,19 +42,13 @@ func newRegistry(ctx context.Context, cat *catalogue, store replica.Store) *regi
 	return g
 }
 
-// newAccount returns an account whose limits depend on the number of identities; see newBudgets.
+// newAccount returns the account of an identity. Its limits depend on the number of the server's identities; see newBudgets.
 func (g *registry) newAccount(id Identity, key string, identities int) *account {
-	a := &account{Identity: id, key: key, budgets: newBudgets(&g.cat.limits, identities)}
-	var common []*replica.Rate
-	if g.anonymous != nil {
-		common = g.anonymous.rates
-	}
-	a.rates = g.cat.cfg.buckets(g.store, key, common)
-	return a
+	return &account{Identity: id, key: key, budgets: newBudgets(&g.cat.limits, identities), buckets: g.newBuckets(key)}
 }
 
-// newClient returns a client that is not registered yet. Audit records contain its name instead of the session's id, because
-// anyone who has the id can use the session. A shared client is for all clients of a credential that have no sessions.
+// newClient returns a client of an account. With shared the client stands for all clients of the account that have no
+// sessions. Otherwise it has a name for audit records, because anyone who has a session's id can use the session.
 func (g *registry) newClient(who *account, shared bool) *client {
 	c := &client{cat: g.cat, account: who, budgets: who.budgets}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
@@ -63,7 +57,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	if shared {
 		limit *= sharedCalls
 	} else {
-		c.name = rand.Text()[:12]
+		c.name = rand.Text()[:12] // enough to be unique in the records
 	}
 	c.traffic = newTraffic(limit, &c.budgets.calls, shared)
 	c.state.Scope = &toolkit.Scope{}
@@ -71,12 +65,12 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	return c
 }
 
-// newSession returns a session that is not registered yet; see registerStdio and register.
+// newSession returns a session that is not in the registry yet; see registerStdio, register and adopt.
 func (g *registry) newSession(who *account) *session {
 	return newSession(g.newClient(who, false))
 }
 
-// sharedClient returns the client for all clients without sessions of a credential.
+// sharedClient returns the client that stands for all clients of an account that have no sessions.
 func (g *registry) sharedClient(who *account) *client {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +92,7 @@ func (g *registry) registerStdio(c *session) {
 
 const tooManySessions = "too many sessions in total or for this credential; end one, or try again later"
 
-// register adds a session over HTTP. If there are too many sessions it ends the new one and returns false.
+// register adds a new session over HTTP. If there are too many sessions, it ends the new session and returns false.
 func (g *registry) register(ctx context.Context, c *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,30 +100,31 @@ func (g *registry) register(ctx context.Context, c *session) bool {
 	if full() {
 		g.removeIdleLocked()
 	}
-	if more := c.budgets.sessions.More; full() && more != nil {
-		g.mu.Unlock() // more calls the store of the replicas
-		more(ctx)
+	if raise := c.budgets.sessions.More; full() && raise != nil {
+		g.mu.Unlock() // raise uses the store of the replicas
+		raise(ctx)
 		g.mu.Lock()
 	}
 	if g.closed || full() {
 		c.cancel()
 		return false
 	}
-	g.addLocked(rand.Text(), c)
+	c.id = rand.Text()
+	g.addLocked(c)
 	return true
 }
 
-// addLocked adds a session over HTTP, whatever the limits. The caller holds g.mu.
-func (g *registry) addLocked(id string, c *session) {
-	c.id = id
+// addLocked adds a session over HTTP, without checking the limits. The caller holds g.mu.
+func (g *registry) addLocked(c *session) {
 	g.sessions[c.id], g.scopes[c.state.Scope] = c, c
 	c.budgets.sessions.Add(1)
 	if g.sweep == nil {
-		g.sweep = time.AfterFunc(g.sweepInterval(), g.removeIdle)
+		g.sweep = time.AfterFunc(g.sweepInterval(), g.sweepSessions)
 	}
 }
 
-// adopt adds a session that another replica has opened, whatever the limits.
+// adopt adds a session that another replica has opened, without checking the limits. If the registry is closed, it ends the
+// session and returns false.
 func (g *registry) adopt(c *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +132,7 @@ func (g *registry) adopt(c *session) bool {
 		c.cancel()
 		return false
 	}
-	g.addLocked(c.id, c)
+	g.addLocked(c)
 	return true
 }
 
@@ -152,18 +147,18 @@ func (g *registry) remove(c *session) {
 func (g *registry) removeLocked(c *session) {
 	c.cancel()
 	delete(g.scopes, c.state.Scope)
-	if g.sessions[c.id] == c {
+	if g.sessions[c.id] == c { // not over stdio, and not if the session was removed before
 		delete(g.sessions, c.id)
 		c.budgets.sessions.Add(-1)
 	}
 }
 
-// sweepInterval is how often removeIdle runs.
+// sweepInterval is how often sweepSessions runs.
 func (g *registry) sweepInterval() time.Duration { return max(g.cat.limits.Idle/4, time.Minute) }
 
-// removeIdle ends sessions whose clients have left without ending them: the data that tools keep for a session,
+// sweepSessions ends idle sessions, which their clients have left without ending them. The data that tools keep for a session,
 // such as a process, lives as long as the session.
-func (g *registry) removeIdle() {
+func (g *registry) sweepSessions() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.removeIdleLocked()
@@ -174,7 +169,7 @@ func (g *registry) removeIdle() {
 	g.sweep.Reset(g.sweepInterval())
 }
 
-// removeIdleLocked ends the sessions that are idle. The caller holds g.mu.
+// removeIdleLocked ends the idle sessions over HTTP. The caller holds g.mu.
 func (g *registry) removeIdleLocked() {
 	for _, c := range g.sessions {
 		if c.idle(g.cat.limits.Idle) {
@@ -183,8 +178,7 @@ func (g *registry) removeIdleLocked() {
 	}
 }
 
-// session returns the session over HTTP that has the id and the credential, or nil. A session of another
-// credential is treated as missing.
+// session returns the account's session over HTTP with the id, or nil if there is none or it is another account's.
 func (g *registry) session(id string, who *account) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,15 +188,15 @@ func (g *registry) session(id string, who *account) *session {
 	return nil
 }
 
-// all returns the sessions of all kinds.
-func (g *registry) all() []*session {
+// allSessions returns the sessions over HTTP and stdio.
+func (g *registry) allSessions() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.scopes))
 }
 
-// overHTTP returns the sessions over HTTP.
-func (g *registry) overHTTP() []*session {
+// httpSessions returns the sessions over HTTP.
+func (g *registry) httpSessions() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.sessions))
@@ -223,27 +217,27 @@ func (g *registry) clients() (all []*client) {
 	return all
 }
 
-// dropSessions ends the sessions over HTTP, which other replicas have taken over.
+// dropSessions ends the sessions over HTTP, because other replicas take them over.
 func (g *registry) dropSessions() {
-	for _, c := range g.overHTTP() {
+	for _, c := range g.httpSessions() {
 		c.stop()
 		g.remove(c)
 	}
 }
 
-// ofScope returns the session that has the scope, or nil.
-func (g *registry) ofScope(s *toolkit.Scope) *session {
+// sessionWithScope returns the session that has the scope, or nil.
+func (g *registry) sessionWithScope(s *toolkit.Scope) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.scopes[s]
 }
 
-// allAccounts returns all accounts. The caller holds g.mu, or nothing else uses the registry yet.
+// allAccounts returns all accounts. The caller holds g.mu, unless nothing else uses the registry yet.
 func (g *registry) allAccounts() []*account {
 	return slices.AppendSeq([]*account{g.anonymous}, maps.Values(g.accounts))
 }
 
-// setListening adds a listener, or removes it.
+// setListening adds a listener if on is set, and otherwise removes it.
 func (g *registry) setListening(c *session, on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,14 +248,14 @@ func (g *registry) setListening(c *session, on bool) {
 	}
 }
 
-// listeners returns the clients without sessions that listen for changes.
+// listeners returns the sessions of requests subscriptions/listen.
 func (g *registry) listeners() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Keys(g.listening))
 }
 
-// close ends all sessions, and lets no further ones register.
+// close ends all sessions and lets no further sessions register. Shared clients end with g.ctx.
 func (g *registry) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,10 +17,9 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
-	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// Replicas configures a server as one of several that act as one over HTTP. All of them must have the same
+// Replicas makes a server one of several replicas, each of which serves all clients over HTTP. All replicas must have the same
 // configuration, except URL.
 type Replicas struct {
 	Shared Shared
@@ -31,15 +30,15 @@ type Replicas struct {
 	URL string
 }
 
-// A Shared has values by keys, each for a limited time. All replicas share it. It must be safe for concurrent use,
-// and Swap must be atomic for all replicas. Whoever can write to it can act as any client. Package
-// mcpserver/postgres has an implementation.
+// A Shared is a store that all replicas share. It has values by keys, each for a limited time. It must be safe for concurrent
+// use, and Swap must be atomic for all replicas. Whoever can write to it can act as any client. Package mcpserver/postgres
+// has an implementation.
 type Shared interface {
-	// Get returns the value of a key, or nil if it has none.
+	// Get returns the value of a key, or nil if the key has no value.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Swap replaces the value of a key, if it is old, by new, and reports whether it did. If old is nil, the key must
-	// have no value; if new is nil, it has none afterwards. The value is kept for at least ttl.
+	// Swap sets the value of a key to new if the value is old, and reports whether it was. For old, nil means that the key
+	// has no value; if new is nil, Swap removes the value. The value is kept for at least ttl.
 	Swap(ctx context.Context, key string, old, new []byte, ttl time.Duration) (bool, error)
 }
 
@@ -66,37 +65,37 @@ type replicas struct {
 	members   *replica.Members
 	quotas    *replica.Quotas
 	forwarder *replica.Forwarder
-	streams   forwards // of sessions' streams
-	calls     forwards // of all other requests
+	streams   forwards // requests with GET, which open or resume a session's stream
+	calls     forwards // all other requests
 
 	mu sync.Mutex // held while a session is taken over or handed over
 }
 
-// A record is a session in the store. Its key is a hash of the session's id, so that reading the store is not enough to
-// use the session.
+// A record is what the store has of a session. The key in the store is a hash of the session's id, so that reading the store
+// is not enough to use the session.
 type record struct {
-	Holder     string           `json:"holder,omitempty"` // the replica's id; empty after the session was handed over
-	Credential string           `json:"credential,omitempty"`
-	SSE        bool             `json:"sse,omitempty"`   // the transport is HTTP+SSE, so the session ends with its stream
-	Moves      int              `json:"moves,omitempty"` // how often a replica has taken over the session
-	State      json.RawMessage  `json:"state"`
-	Tools      *toolstate.State `json:"tools"`
+	Holder     string          `json:"holder,omitempty"` // the replica's id; empty after the session was handed over
+	Credential string          `json:"credential,omitempty"`
+	SSE        bool            `json:"sse,omitempty"`   // the transport is HTTP+SSE, so the session ends with its stream
+	Moves      int             `json:"moves,omitempty"` // how often a replica has taken over the session
+	State      json.RawMessage `json:"state"`           // client.state
+	Tools      json.RawMessage `json:"tools"`           // client.tools
 
-	// After the session was handed over:
+	// Only after the session was handed over:
 	Pending changes     `json:"pending,omitempty"`
 	Streams []wire.Kept `json:"streams,omitempty"`
 }
 
 // A savedRecord is the last record of a session that this replica has stored.
 type savedRecord struct {
-	mu    sync.Mutex
-	raw   []byte
-	at    time.Time
-	moves int
+	mu    sync.Mutex // held while the record is stored
+	raw   []byte     // the encoded record; nil if it was never stored
+	at    time.Time  // when it was stored
+	moves int        // record.Moves
 }
 
-// questionsPerMove is larger than the number of questions that a session asks on one replica, so that no question
-// has the id of an earlier one whose answer may still arrive.
+// questionsPerMove is larger than the number of questions that a session asks on one replica. The ids of questions continue
+// after the next multiple on the next replica, so that no answer to an earlier question is taken for one to a new question.
 const questionsPerMove = 1_000_000
 
 func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Keys, id string) (p *replicas, err error) {
@@ -104,11 +103,11 @@ func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Ke
 	for _, f := range []*forwards{&p.streams, &p.calls} {
 		f.ctx, f.end = context.WithCancel(ctx)
 	}
-	removed := func() {
+	onRemoved := func() { // the others have taken this replica for dead
 		s.reg.dropSessions()
 		p.quotas.Reset()
 	}
-	if p.members, err = replica.Join(ctx, id, cfg.URL, cfg.Shared, removed); err != nil {
+	if p.members, err = replica.Join(ctx, id, cfg.URL, cfg.Shared, onRemoved); err != nil {
 		return nil, err
 	}
 	p.quotas = replica.NewQuotas(cfg.Shared, p.members)
@@ -117,11 +116,11 @@ func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Ke
 			return nil, err
 		}
 	}
-	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // cannot fail: accounts made after New are not kept
+	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // no error: only Add for permanent accounts can fail
 	return p, nil
 }
 
-// divide makes the limits of an account hold for all replicas together.
+// divide divides the limits of an account among the replicas.
 func (p *replicas) divide(ctx context.Context, a *account) error {
 	limit := func(name string, b *wire.Budget) replica.Limit {
 		return replica.Limit{Name: name, Max: b.Max.Load(), Budget: b}
@@ -135,12 +134,12 @@ func (p *replicas) run(ctx context.Context) {
 	defer work.Wait()
 	work.Go(func() { p.members.Run(ctx) })
 	work.Go(func() { p.quotas.Run(ctx) })
-	tick := time.NewTicker(p.srv.cat.limits.Idle / 8) // a record expires after Idle
+	tick := time.NewTicker(p.srv.cat.limits.Idle / 8) // often enough, because a stored record expires after Idle
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			for _, c := range p.srv.reg.overHTTP() {
+			for _, c := range p.srv.reg.httpSessions() {
 				p.save(ctx, c)
 			}
 		case <-ctx.Done():
@@ -149,11 +148,11 @@ func (p *replicas) run(ctx context.Context) {
 	}
 }
 
-// close removes the replica from the list.
+// close removes this replica from the list of live replicas.
 func (p *replicas) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = p.members.Leave(ctx) // on failure the others remove it when its heartbeats are missing
+	_ = p.members.Leave(ctx) // on failure the other replicas remove this one after missing its heartbeats
 	p.forwarder.Close()
 }
 
@@ -164,36 +163,37 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// load returns the record of a session of the credential, decoded and as stored, or nil if there is none.
-func (p *replicas) load(ctx context.Context, id string, who *account) (*record, []byte, error) {
-	raw, err := p.store.Get(ctx, recordKey(id))
+// load returns the record of a session of the account, decoded and as stored. It returns nil if there
+// is no such record, or if the record cannot be decoded.
+func (p *replicas) load(ctx context.Context, id string, who *account) (rec *record, raw []byte, err error) {
+	raw, err = p.store.Get(ctx, recordKey(id))
 	if err != nil {
 		return nil, nil, replica.Unavailable(ctx, err)
 	}
-	var rec record
-	if raw == nil || json.Unmarshal(raw, &rec) != nil || rec.Credential != who.key {
+	if raw == nil || json.Unmarshal(raw, &rec) != nil || rec == nil || rec.Credential != who.key {
 		return nil, nil, nil
 	}
-	return &rec, raw, nil
+	return rec, raw, nil
 }
 
-// newRecord returns a record of the session's current state. The record is not nil, even with an error.
+// newRecord returns a record of the session as it is now, held by the replica with the id holder, or handed over.
 func (c *session) newRecord(holder string) (*record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, err := json.Marshal(c.state)
-	return &record{Holder: holder, Credential: c.account.key, SSE: c.sse != nil, Moves: c.saved.moves, State: state, Tools: &c.tools}, err
+	tools, toolsErr := json.Marshal(&c.tools)
+	return &record{Holder: holder, Credential: c.account.key, SSE: c.sse != nil, Moves: c.saved.moves, State: state, Tools: tools}, errors.Join(err, toolsErr)
 }
 
-// storeRecord replaces the session's stored record, unless it is the same and will not expire soon. It returns false if
-// another replica has taken over the session. The caller holds c.saved.mu.
+// storeRecord replaces the session's stored record by rec, unless both are equal and the stored record does not expire soon.
+// It returns false if another replica has taken over the session. The caller holds c.saved.mu.
 func (p *replicas) storeRecord(ctx context.Context, c *session, rec *record) (bool, error) {
 	raw, err := json.Marshal(rec)
 	ttl := p.srv.cat.limits.Idle
 	if err != nil || bytes.Equal(raw, c.saved.raw) && time.Since(c.saved.at) < ttl/4 {
 		return err == nil, err
 	}
-	for range 2 {
+	for range 2 { // the second time with the value that is stored
 		ok, err := p.store.Swap(ctx, recordKey(c.id), c.saved.raw, raw, ttl)
 		if ok {
 			c.saved.raw, c.saved.at = raw, time.Now()
@@ -201,18 +201,18 @@ func (p *replicas) storeRecord(ctx context.Context, c *session, rec *record) (bo
 		if ok || err != nil {
 			return ok, err
 		}
-		// An earlier Swap may have stored its record although it returned an error.
-		last, stored, err := p.load(ctx, c.id, c.account)
-		if err != nil || last == nil || last.Holder != p.members.ID || last.Moves != c.saved.moves {
+		// An earlier Swap of this replica may have stored a record although it returned an error.
+		stored, storedRaw, err := p.load(ctx, c.id, c.account)
+		if err != nil || stored == nil || stored.Holder != p.members.ID || stored.Moves != c.saved.moves {
 			return false, err
 		}
-		c.saved.raw = stored
+		c.saved.raw = storedRaw
 	}
 	return false, nil
 }
 
-// save stores the record of a session that this replica holds, if it has changed. It ends a session that another
-// replica has taken over.
+// save stores the record of a session that this replica holds, if the record has changed. It ends the session if another
+// replica has taken it over.
 func (p *replicas) save(ctx context.Context, c *session) {
 	c.saved.mu.Lock()
 	defer c.saved.mu.Unlock()
@@ -237,13 +237,13 @@ func (p *replicas) save(ctx context.Context, c *session) {
 func (p *replicas) forget(ctx context.Context, c *session) {
 	c.saved.mu.Lock()
 	defer c.saved.mu.Unlock()
-	_, _ = p.store.Swap(context.WithoutCancel(ctx), recordKey(c.id), c.saved.raw, nil, 0) // otherwise it expires
+	_, _ = p.store.Swap(context.WithoutCancel(ctx), recordKey(c.id), c.saved.raw, nil, 0) // on failure the record expires
 }
 
-// find returns the session that a request is for if this replica holds it or can take it over. Otherwise it forwards the
-// request, or refuses it, and returns nil. missing is the answer if there is no such session. m is nil for requests
+// findOrForward returns the session that a request is for, if this replica holds the session or can take it over. Otherwise it
+// forwards or refuses the request and returns nil. missing is the answer if there is no such session. m is nil for a request
 // without a message.
-func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string) *session {
+func (p *replicas) findOrForward(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string) *session {
 	for range attempts(r.Context()) {
 		if c := p.srv.reg.session(id, who); c != nil && p.members.Current() {
 			return c
@@ -252,14 +252,14 @@ func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id
 		if err != nil {
 			break
 		}
-		holder, url := "", "" // url stays empty if no other live replica holds the session
-		if rec != nil && rec.Holder != p.members.ID && rec.Holder != "" {
-			holder = rec.Holder
-			if url, err = p.members.URL(r.Context(), holder); err != nil {
+		target, url := "", "" // the replica to forward to; url is empty if there is none
+		if rec != nil && rec.Holder != "" && rec.Holder != p.members.ID {
+			target = rec.Holder
+			if url, err = p.members.URL(r.Context(), target); err != nil {
 				break
 			}
 		}
-		if rec != nil && url == "" && rec.SSE {
+		if rec != nil && rec.SSE && url == "" { // the session has ended with its stream, when its holder died
 			_, _ = p.store.Swap(r.Context(), recordKey(id), raw, nil, 0) // on failure the record expires
 			rec = nil
 		}
@@ -267,22 +267,20 @@ func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id
 			http.Error(w, missing, http.StatusNotFound)
 			return nil
 		}
-		if url == "" && p.members.Draining() {
-			if holder, url = p.members.Other(); url == "" {
-				continue
-			}
+		draining := p.members.Draining()
+		if url == "" && draining {
+			target, url = p.members.Other() // which takes over the session
 		}
-		if url == "" {
+		switch {
+		case url == "" && draining: // try again: another replica may join
+		case url == "":
 			if c := p.takeOver(r.Context(), id, who, rec, raw); c != nil {
 				return c
 			}
-			continue
-		}
-		if isForwarded(r) {
+		case isForwarded(r):
 			http.Error(w, "the session is on another replica", http.StatusMisdirectedRequest)
 			return nil
-		}
-		if p.forward(w, r, holder, url, m) {
+		case p.forward(w, r, target, url, m):
 			return nil
 		}
 	}
@@ -294,11 +292,12 @@ func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id
 	return nil
 }
 
-// takeOver makes this replica the holder of a session. It returns nil if another request or another replica was faster.
+// takeOver makes this replica the holder of a session with the record rec, which is stored as raw. It returns nil if another
+// replica was faster, or if the record cannot be used or replaced; find the session again then.
 func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *record, raw []byte) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.srv.reg.session(id, who); c != nil {
+	if c := p.srv.reg.session(id, who); c != nil { // another request was faster
 		return c
 	}
 	handedOver, streams, pending := rec.Holder == "", rec.Streams, rec.Pending
@@ -316,12 +315,12 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	c.saved.raw, c.saved.at, c.saved.moves = taken, time.Now(), rec.Moves
 	c.questions.asked = rec.Moves * questionsPerMove
 	watched, err := c.restore(rec)
-	if err != nil { // another version of the server has stored the record
+	if err != nil { // the record is from another version of the server
 		c.cancel()
 		p.forget(ctx, c)
 		return nil
 	}
-	if !handedOver { // notifications may have been lost when the old holder died
+	if !handedOver { // the previous holder died: notify of everything, because its notifications may be lost
 		pending = toolsChanged | groupsChanged | resourceUpdated
 		if c.cat.hasPrompts() {
 			pending |= promptsChanged
@@ -332,7 +331,7 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	}
 	for uri, updated := range watched {
 		if _, ok := c.watch(uri, nil); ok && (updated || !handedOver) {
-			c.updated(uri)
+			c.markUpdated(uri)
 		}
 	}
 	c.replay.Import(streams, c.readsEmptyEvents())
@@ -345,38 +344,32 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 	return c
 }
 
-// restore sets the session's state from a record, except its subscriptions, which it returns like state.Watched. The
-// session keeps the credential's ceiling, because the record may have an older one.
+// restore sets the session's state from a record, except state.Watched, which it returns. The session keeps the account's
+// ceiling, because the record may have an older ceiling.
 func (c *session) restore(rec *record) (watched map[string]bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	scope, ceiling := c.state.Scope, c.state.Scope.Ceiling()
-	err = json.Unmarshal(rec.State, &c.state)
+	err = errors.Join(json.Unmarshal(rec.State, &c.state), json.Unmarshal(rec.Tools, &c.tools))
 	c.state.Scope = cmp.Or(c.state.Scope, scope) // the record may have null
 	c.state.Scope.SetCeiling(ceiling)
 	watched, c.state.Watched = c.state.Watched, nil
-	if err == nil && rec.Tools != nil { // a State has a mutex, so it cannot be copied
-		var tools []byte
-		if tools, err = json.Marshal(rec.Tools); err == nil {
-			err = json.Unmarshal(tools, &c.tools)
-		}
-	}
 	return watched, err
 }
 
 // watchAgain subscribes to resources of upstream servers for a session that was taken over.
 func (c *session) watchAgain(watched map[string]bool) {
-	ctx, cancel := context.WithTimeout(c.ctx, acceptTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, subscribeTimeout)
 	defer cancel()
-	r := &request{client: c.client, revision: c, msg: &rpc.Message{Method: "resources/subscribe"}, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log}
+	r := c.newRequest(&rpc.Message{Method: "resources/subscribe"}, nil)
 	for uri := range watched {
-		if r.watchFor(ctx, c, uri) != nil {
-			c.updated(uri) // so the client reads the resource, and gets the error
+		if r.watchResource(ctx, c, uri) != nil {
+			c.markUpdated(uri) // so the client reads the resource, and gets the error
 		}
 	}
 }
 
-// handOver stores a session that has no calls in flight, for another replica to take over, and ends it on this replica.
+// handOver ends a session that has no calls in flight on this replica, and stores it for another replica to take over.
 func (p *replicas) handOver(ctx context.Context, c *session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -384,12 +377,13 @@ func (p *replicas) handOver(ctx context.Context, c *session) error {
 	defer c.saved.mu.Unlock()
 	rec, err := c.newRecord("") // before ending the session, which ends its subscriptions
 	p.srv.reg.remove(c)
-	for end := time.Now().Add(closeTimeout); c.streaming() && time.Now().Before(end); {
+	for end := time.Now().Add(closeTimeout); c.streaming() && time.Now().Before(end); { // a stream may still be sending
 		time.Sleep(time.Millisecond)
 	}
-	rec.Pending, rec.Streams = c.takePending(), c.replay.Export()
-	if err == nil {
-		_, err = p.storeRecord(ctx, c, rec)
+	if err != nil {
+		return err
 	}
+	rec.Pending, rec.Streams = c.takePending(), c.replay.Export()
+	_, err = p.storeRecord(ctx, c, rec)
 	return err
 }

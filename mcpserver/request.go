@@ -28,35 +28,37 @@ type request struct {
 	tk       *toolkit.Toolkit
 	scope    *toolkit.Scope // the session's; without sessions, one for this request only
 	log      *Logger        // the client's; without sessions, one for this request only
-	rec      Record         // of a call
+	rec      Record         // the audit record of a call
 	parkable *park.Call     // the call, if it can wait for an answer that the client sends with a later request; else nil
-	tasks    bool           // the call may become a task
 
-	notFoundCode  int  // of a resource (SEP-2164)
-	anyStructured bool // whether the structured content of a result may be other than an object
+	mayBecomeTask bool // the call may become a task
+	notFoundCode  int  // the code of the error for an unknown resource; it depends on the revision (SEP-2164)
+	anyStructured bool // the structured content of a result need not be an object
 }
 
 // An object is a JSON object to send.
 type object = map[string]any
 
-// A handler handles a request, and returns its result.
+// A handler handles a request and returns the result. The request comes before the context, so that methods of request are
+// handlers.
 type handler func(*request, context.Context) (any, *rpc.Error)
 
-// A revision is the part of a request that depends on the protocol's revision. *session is for revisions before
-// 2026-07-28, in which clients have sessions, and *sessionless for later ones.
+// A revision handles what depends on the protocol's revision. *session is for revisions before 2026-07-28, in which clients
+// have sessions, and *sessionless for 2026-07-28 and later revisions.
 type revision interface {
-	// method returns the handler of a method that only these revisions have; nil for other methods.
+	// method returns the handler of a method that not all revisions have; nil if this revision does not have the method.
 	method(name string) handler
 	// withHost runs do with a host that asks the client, and with a logger.
 	withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error)
 
-	// viewed is called with a view of the tools. listed says that the client was sent its list; otherwise a call was
-	// looked up in it.
-	viewed(v *toolkit.View, listed bool)
-	// askAbout asks the client's user about a call; see permit for the results.
+	// recordView records which tools the client knows, to notify it of changes. listed says that the client was sent the
+	// list of v; otherwise the client has called a tool, which was found in v.
+	recordView(v *toolkit.View, listed bool)
+	// askAbout asks the client's user whether a call may run. It returns nil if the call may run, and otherwise the result
+	// to send, which says why not or asks the client for input.
 	askAbout(ctx context.Context, r *request, p pendingCall) object
-	// called is called after a tool has run, and before its result is sent.
-	called(ctx context.Context, r *request) *rpc.Error
+	// afterCall is called after a tool has run, and before the result is sent.
+	afterCall(ctx context.Context, r *request) *rpc.Error
 }
 
 // A pendingCall is a call that the user is asked about.
@@ -67,32 +69,34 @@ type pendingCall struct {
 	decision permission.Decision
 }
 
-// serve handles the request and returns its answer, and the error in the answer, if any. The answer is nil for
-// cancelled requests, as the specification requires. finish, unless nil, completes results.
-func (r *request) serve(ctx context.Context, finish func(object)) ([]byte, *rpc.Error) {
+// serve handles the request and returns the answer, and the error in the answer, if any. The answer is nil if the client has
+// cancelled the request, as the specification requires. addFields, unless nil, adds fields to the result.
+func (r *request) serve(ctx context.Context, addFields func(object)) (answer []byte, rpcErr *rpc.Error) {
 	id := r.msg.ID
 	ctx, key, err := r.begin(ctx, r.ctx, string(id), r.out)
 	if err != nil {
 		return rpc.Answer(id, nil, err), err
 	}
 	defer r.finish(key)
-	result, err := r.recovered(ctx, (*request).dispatch)
-	if ctx.Err() != nil && r.isStopped() {
+	result, err := r.runRecovering(ctx, (*request).dispatch)
+	switch {
+	case ctx.Err() == nil:
+	case r.isStopped():
 		result, err = nil, errStopped
-	} else if context.Cause(ctx) == errExpired {
+	case context.Cause(ctx) == errExpired:
 		result, err = nil, errExpired
-	} else if ctx.Err() != nil { // cancelled by the client
+	default: // cancelled by the client
 		return nil, nil
 	}
-	if o, ok := result.(object); ok && err == nil && finish != nil {
-		finish(o)
+	if o, ok := result.(object); ok && err == nil && addFields != nil {
+		addFields(o)
 	}
 	return rpc.Answer(id, result, err), err
 }
 
-// recovered calls do and turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
-// error of the request.
-func (r *request) recovered(ctx context.Context, do handler) (result any, err *rpc.Error) {
+// runRecovering runs do and returns an error if do panics, because do runs code of the toolkit's owner, such as the judgement
+// of a tool.
+func (r *request) runRecovering(ctx context.Context, do handler) (result any, err *rpc.Error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
@@ -102,8 +106,8 @@ func (r *request) recovered(ctx context.Context, do handler) (result any, err *r
 	return do(r, ctx)
 }
 
-// dispatch runs the method of the request. A method of other revisions, or of a capability that is not declared, is
-// an unknown method.
+// dispatch runs the handler of the request's method. A method of another revision, or of a capability that the server does
+// not declare, is unknown.
 func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 	switch name := r.msg.Method; {
 	case name == "tools/list":
@@ -136,15 +140,15 @@ func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 	}
 }
 
-// progress returns the progress token of the current request.
-func (r *request) progress() json.RawMessage {
+// progressToken returns the token for the progress of a call: that of the request, or of the request that continues the call.
+func (r *request) progressToken() json.RawMessage {
 	if r.parkable == nil {
 		return r.msg.Meta.Progress
 	}
 	return r.parkable.Token()
 }
 
-// cursor returns the cursor of a request for a page; it is empty for the first page.
+// cursor returns the cursor in the request for a page of a list; empty for the first page.
 func (r *request) cursor() (string, *rpc.Error) {
 	var p struct {
 		Cursor string `json:"cursor"`
@@ -153,11 +157,11 @@ func (r *request) cursor() (string, *rpc.Error) {
 	return p.Cursor, err
 }
 
-// maxPage is how many prompts or resources are in a page if Config.PageSize is not set. It exists because
-// skills can have many files.
-const maxPage = 1000
+// defaultPageSize is the largest number of prompts, resources or skills in a page if Config.PageSize is 0. It limits the size
+// of an answer, because the files of skills are resources.
+const defaultPageSize = 1000
 
-// An entry is an entry of a list, with the name or URI that identifies it.
+// An entry is an entry of a list, with the name or URI that identifies the entry.
 type entry struct {
 	name string
 	body object
@@ -169,7 +173,7 @@ func requestedPage(r *request, key string, all []entry) (any, *rpc.Error) {
 	if rpcErr != nil {
 		return nil, rpcErr
 	}
-	// If several entries have the same name, only the first can be requested, and a cursor only finds the first.
+	// Of several entries with the same name only the first can be requested, and be found by a cursor.
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(e entry) bool {
 		duplicate := seen[e.name]
@@ -184,7 +188,7 @@ func requestedPage(r *request, key string, all []entry) (any, *rpc.Error) {
 		}
 		all = all[at+1:]
 	}
-	size, next := cmp.Or(r.cat.cfg.PageSize, maxPage), ""
+	size, next := cmp.Or(r.cat.cfg.PageSize, defaultPageSize), ""
 	if len(all) > size {
 		next = base64.RawURLEncoding.EncodeToString([]byte(all[size-1].name))
 		all = all[:size]

@@ -16,16 +16,18 @@ import (
 // configuredResources returns the resources of the configuration that the client sees.
 func (r *request) configuredResources() []*resource {
 	reachable := r.tk.Reachable(r.scope)
-	all := slices.DeleteFunc(slices.Clone(r.cat.resources), func(o *resource) bool { return !isVisible(reachable, o.Groups) })
-	for i, o := range all {
-		visible := *o // as this client sees it
-		visible.Groups = r.granted(o.Groups)
-		all[i] = &visible
+	var all []*resource
+	for _, o := range r.cat.resources {
+		if isVisible(reachable, o.Groups) {
+			visible := *o // a copy, because the labels depend on the client
+			visible.Groups = r.granted(o.Groups)
+			all = append(all, &visible)
+		}
 	}
 	return all
 }
 
-// listResources returns a page of the resources that are not templates.
+// listResources handles resources/list. Templates have their own list.
 func (r *request) listResources(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
 	for _, o := range r.configuredResources() {
@@ -34,14 +36,12 @@ func (r *request) listResources(ctx context.Context) (any, *rpc.Error) {
 		}
 	}
 	for _, s := range r.skills(ctx) {
-		for _, o := range s.resources() {
-			all = append(all, entry{o["uri"].(string), o})
-		}
+		all = append(all, s.fileEntries()...)
 	}
 	return requestedPage(r, "resources", append(all, r.upstreamEntries(ctx, mcpupstream.KindResource)...))
 }
 
-// listTemplates returns a page of the templates.
+// listTemplates handles resources/templates/list.
 func (r *request) listTemplates(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
 	for _, o := range r.configuredResources() {
@@ -52,26 +52,25 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpc.Error) {
 	return requestedPage(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
 }
 
-// readResource returns the content of a resource. If there is no such resource it returns an error, not an
-// empty list of contents.
+// readResource handles resources/read. If there is no such resource it returns an error, not an empty list of contents.
 func (r *request) readResource(ctx context.Context) (any, *rpc.Error) {
-	uri, bad := r.uri()
-	if bad != nil {
-		return nil, bad
+	uri, rpcErr := r.uri()
+	if rpcErr != nil {
+		return nil, rpcErr
 	}
-	data, kind, err := r.read(ctx, uri)
+	data, mediaType, err := r.readOwn(ctx, uri)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return r.getUpstream(ctx, mcpupstream.KindResource, uri, nil, r.notFound(uri))
 	case err != nil:
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
 	}
-	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
+	return object{"contents": []object{contentsOf(uri, mediaType, data)}}, nil
 }
 
-// read returns the content for a URI that the client sees. It looks at plain URIs first, then at templates,
-// then at skills.
-func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) {
+// readOwn returns the content and the media type of a configured resource, or of a file of a skill, that the client sees. If
+// several resources match, it reads the one with the fewest variables: a plain URI before templates.
+func (r *request) readOwn(ctx context.Context, uri string) (data []byte, mediaType string, err error) {
 	all := r.configuredResources()
 	slices.SortStableFunc(all, func(a, b *resource) int { return cmp.Compare(len(a.variables()), len(b.variables())) })
 	for _, o := range all {
@@ -97,23 +96,22 @@ func (r *request) uri() (string, *rpc.Error) {
 	return p.URI, nil
 }
 
-// notFound returns the same error whether there is no such resource or the client may not see it. Its code
-// depends on the revision (SEP-2164).
+// notFound returns the error for a resource that does not exist, and for a resource that the client may not see.
 func (r *request) notFound(uri string) *rpc.Error {
 	e := rpc.Errorf(r.notFoundCode, "unknown resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
 }
 
-// watchFor subscribes a client to a resource that the client of the request sees.
-func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Error {
+// watchResource subscribes c, the session or the listener of the request, to a resource that the client sees.
+func (r *request) watchResource(ctx context.Context, c *session, uri string) *rpc.Error {
 	if len(uri) > maxWatchedURI {
 		return rpc.Errorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
 	}
-	if c.mayNotWatch(uri) {
+	if c.watchLimitReached(uri) {
 		return errTooManySubscriptions
 	}
-	if !r.exists(ctx, uri) {
+	if !r.hasOwn(ctx, uri) {
 		return r.watchUpstream(ctx, c, uri)
 	}
 	if _, ok := c.watch(uri, nil); !ok {
@@ -122,9 +120,9 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Err
 	return nil
 }
 
-// exists reports whether the client sees such a resource. A URI that matches a template counts as existing,
-// because only reading it would show whether it does.
-func (r *request) exists(ctx context.Context, uri string) bool {
+// hasOwn reports whether the client sees a configured resource, or a file of a skill, with the URI. A URI that matches a
+// template is enough: only reading would show whether the resource exists.
+func (r *request) hasOwn(ctx context.Context, uri string) bool {
 	for _, o := range r.configuredResources() {
 		if _, ok := o.match(uri); ok {
 			return true

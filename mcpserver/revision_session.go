@@ -15,11 +15,17 @@ import (
 
 // This file has the revisions of the protocol before 2026-07-28, in which clients have sessions.
 
-// handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for
-// notifications and answers, and for cancelled requests.
+// newRequest returns a request of the session; out may be nil if nothing is sent before the answer.
+func (c *session) newRequest(m *rpc.Message, out wire.Responder) *request {
+	return &request{client: c.client, revision: c, msg: m, out: out, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log,
+		notFoundCode: mcp.RESOURCE_NOT_FOUND}
+}
+
+// handle handles a message. For a request that was not cancelled it returns the answer, and the error in the answer, if any;
+// otherwise nil.
 func (c *session) handle(ctx context.Context, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
 	switch {
-	case m.Method == "": // an answer; one that is not expected is dropped
+	case m.Method == "": // the client's answer to a question; an answer to no question is dropped
 		if reply := c.questions.take(string(m.ID)); reply != nil {
 			reply <- m
 		}
@@ -31,12 +37,10 @@ func (c *session) handle(ctx context.Context, m *rpc.Message, out wire.Responder
 		c.touch()
 		return rpc.Answer(m.ID, object{}, nil), nil
 	}
-	r := &request{client: c.client, revision: c, msg: m, out: out, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log,
-		notFoundCode: mcp.RESOURCE_NOT_FOUND}
-	return r.serve(ctx, nil)
+	return c.newRequest(m, out).serve(ctx, nil)
 }
 
-// handleNotification handles a notification. Unknown ones are ignored.
+// handleNotification handles a notification. All except notifications/cancelled are ignored.
 func (c *session) handleNotification(m *rpc.Message) {
 	if m.Method != string(mcp.MethodNotificationCancelled) {
 		return
@@ -45,7 +49,7 @@ func (c *session) handleNotification(m *rpc.Message) {
 		ID json.RawMessage `json:"requestId"`
 	}
 	if m.Decode(&p) == nil {
-		c.cancelCall(string(p.ID))
+		c.cancelRequest(string(p.ID))
 	}
 }
 
@@ -66,7 +70,7 @@ func (c *session) method(name string) handler {
 	return nil
 }
 
-// initialize handles initialize. It selects the client's protocol revision if the server supports it, and
+// initialize selects the client's protocol revision if the server supports it, and
 // otherwise the server's latest revision that has a handshake.
 func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) {
 	var p struct {
@@ -90,7 +94,7 @@ func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) 
 	return o, nil
 }
 
-// setLevel handles logging/setLevel. A session that has set no level gets no log messages.
+// setLevel handles logging/setLevel.
 func (c *session) setLevel(r *request, _ context.Context) (any, *rpc.Error) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`
@@ -111,9 +115,9 @@ func (c *session) setLevel(r *request, _ context.Context) (any, *rpc.Error) {
 
 // subscribe handles resources/subscribe and resources/unsubscribe; see [Server.ResourceUpdated].
 func (c *session) subscribe(r *request, ctx context.Context) (any, *rpc.Error) {
-	uri, bad := r.uri()
-	if bad != nil {
-		return nil, bad
+	uri, rpcErr := r.uri()
+	if rpcErr != nil {
+		return nil, rpcErr
 	}
 	if r.msg.Method == "resources/unsubscribe" {
 		if stop := c.unwatch(uri); stop != nil {
@@ -121,20 +125,20 @@ func (c *session) subscribe(r *request, ctx context.Context) (any, *rpc.Error) {
 		}
 		return object{}, nil
 	}
-	if bad := r.watchFor(ctx, c, uri); bad != nil {
-		return nil, bad
+	if rpcErr := r.watchResource(ctx, c, uri); rpcErr != nil {
+		return nil, rpcErr
 	}
 	return object{}, nil
 }
 
-// withHost implements revision. The host asks on the stream of the request.
+// withHost implements revision. The host sends its questions on the stream of the request.
 func (c *session) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
 	ctx = context.WithValue(context.WithValue(ctx, sessionKey{}, c.ctx), responderKey{}, r.out)
 	return r.withLogger(host.With(ctx, c.host), do)
 }
 
-// viewed implements revision. If the client only calls a tool, the list that it has stays.
-func (c *session) viewed(v *toolkit.View, listed bool) {
+// recordView implements revision. A client that has not requested a list is taken to know the tools of its first call.
+func (c *session) recordView(v *toolkit.View, listed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if listed || c.state.Tools == "" {
@@ -142,11 +146,11 @@ func (c *session) viewed(v *toolkit.View, listed bool) {
 	}
 }
 
-// called implements revision.
-func (c *session) called(ctx context.Context, r *request) *rpc.Error {
-	changed := c.toolsChange(ctx)
-	if c.cat.cfg.upstream != nil { // the call may have started a server that has prompts or resources
-		changed |= c.visibleChanges(c.cat.cfg.Toolkit)
+// afterCall implements revision: it notifies the client of changes that the call has made.
+func (c *session) afterCall(ctx context.Context, r *request) *rpc.Error {
+	changed := c.takeToolsChange(ctx)
+	if c.cat.cfg.upstream != nil { // the call may have started an upstream server that has prompts or resources
+		changed |= c.takeVisibleChanges(c.cat.cfg.Toolkit)
 	}
 	c.notify(changed, false)
 	if err := c.flush(r.out); err != nil {

@@ -28,15 +28,14 @@ type sessionless struct {
 	lot *park.Lot
 }
 
-// handle handles a request of a client, whose _meta the caller has checked. It returns the answer as
-// [session.handle] does.
-func (e *sessionless) handle(ctx context.Context, c *client, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
-	r := &request{client: c, revision: e, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
+// handle handles a request, whose _meta the caller has checked, of a client. It returns the answer as [session.handle] does.
+func (sl *sessionless) handle(ctx context.Context, c *client, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
+	r := &request{client: c, revision: sl, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
 	r.tk = c.cat.static.pick(ctx, r.scope)
 	return r.serve(ctx, r.addResultFields)
 }
 
-// addResultFields adds the fields that results must have in these revisions.
+// addResultFields adds the fields that a result must have in these revisions.
 func (r *request) addResultFields(o object) {
 	if o["resultType"] == nil {
 		o["resultType"] = "complete"
@@ -48,30 +47,30 @@ func (r *request) addResultFields(o object) {
 			o["ttlMs"], o["cacheScope"] = 0, "private"
 		}
 	}
-	if _, has := o["_meta"]; !has { // the _meta of a tool's result is left unchanged
+	if _, has := o["_meta"]; !has { // but do not add to the _meta of a tool's result
 		o["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.serverInfo()}
 	}
 }
 
 // method implements revision.
-func (e *sessionless) method(name string) handler {
+func (sl *sessionless) method(name string) handler {
 	switch name {
 	case "server/discover":
-		return e.discover
+		return sl.discover
 	case "subscriptions/listen":
-		return e.listen
+		return sl.listen
 	case "tasks/get", "tasks/update", "tasks/cancel":
-		if e.reg.cat.cfg.TaskAfter > 0 {
-			return e.task
+		if sl.reg.cat.cfg.TaskAfter > 0 {
+			return sl.task
 		}
 	}
 	return nil
 }
 
 // discover handles server/discover. In these revisions a capability that is not in the specification is an extension.
-func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
-	result, _ := r.discover(ctx)
-	o := result.(object)
+func (sl *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
+	o := r.describeServer(ctx)
+	o["supportedVersions"] = mcp.ValidProtocolVersions
 	caps := o["capabilities"].(object)
 	declared, _ := caps["extensions"].(object)
 	extensions := withMembers(object{}, declared)
@@ -87,8 +86,9 @@ func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error
 	return o, nil
 }
 
-// withHost implements revision. To ask, the host answers the request with the question; see package park.
-func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
+// withHost implements revision. The host sends a question as the answer to the request, and the client sends the answer to the
+// question with the next request; see package park.
+func (sl *sessionless) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
 	var p struct {
 		Answers map[string]json.RawMessage `json:"inputResponses"`
 		State   string                     `json:"requestState"`
@@ -98,73 +98,67 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 	}
 	current := park.Request{Out: r.out, Token: r.msg.Meta.Progress, Answers: p.Answers}
 	if p.State != "" {
-		t, err := e.lot.Verify(ctx, p.State)
+		t, err := sl.lot.Verify(ctx, p.State)
 		if err != nil {
 			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)
 		}
-		if t.Parked != "" { // the other kind of ticket gives permission for a call; see askAbout
-			return e.lot.Resume(ctx, t.Nonce, r.digest(), current)
+		if t.Parked != "" { // otherwise the ticket is that of askAbout, for a call that has not started
+			return sl.lot.Resume(ctx, t.Nonce, r.digest(), current)
 		}
 	}
 	level := r.msg.Meta.Level
 	r.log = &Logger{credential: r.credential(), level: func() mcp.LoggingLevel { return level }, wake: func() {}}
-	can := capabilitiesOf(r.msg.Meta.Capabilities)
-	h := &clientHost{declared: func() capabilities { return can }}
-	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
-	r.tasks = r.msg.Method == "tools/call" && r.cat.cfg.TaskAfter > 0 && r.understandsTasks()
-	if can == (capabilities{}) && !r.tasks {
+	declared := capabilitiesOf(r.msg.Meta.Capabilities)
+	h := &clientHost{declared: func() capabilities { return declared }}
+	r.mayBecomeTask = r.msg.Method == "tools/call" && r.cat.cfg.TaskAfter > 0 && r.understandsTasks()
+	if declared == (capabilities{}) && !r.mayBecomeTask { // the call ends with this request: the client cannot be asked
 		result, err := r.withLogger(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
 	delete(p.Answers, askID) // only askAbout uses this answer
-	req := *r                // the call outlives r
-	return e.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
+	req := *r                // a copy, because the call can outlive r
+	return sl.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
 		req.out, req.parkable, h.ask = call, call, call.Ask
-		result, err := req.recovered(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.withLogger(ctx, do) })
+		result, err := req.runRecovering(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.withLogger(ctx, do) })
 		return req.capabilityError(h, result, err)
 	})
 }
 
-// capabilityError returns MCP's error for missing capabilities if the call failed because of them, and
+// capabilityError returns MCP's error for missing capabilities if the call has failed after a question that needed them, and
 // otherwise result and err.
 func (r *request) capabilityError(h *clientHost, result any, err *rpc.Error) (any, *rpc.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
-		return result, err
+	o, _ := result.(object)
+	if failed := err != nil || o["isError"] == true; failed && h.missing != nil {
+		return nil, r.missingCapabilities(h.missing)
 	}
-	return nil, r.missing(h.missing)
+	return result, err
 }
 
-// missing returns MCP's error for capabilities that the client has not declared.
-func (r *request) missing(capabilities object) *rpc.Error {
-	e := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
-	e.Data = object{"requiredCapabilities": capabilities}
-	return e
+// missingCapabilities returns MCP's error for capabilities that the client has not declared.
+func (r *request) missingCapabilities(capabilities object) *rpc.Error {
+	rpcErr := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
+	rpcErr.Data = object{"requiredCapabilities": capabilities}
+	return rpcErr
 }
 
-// viewed implements revision: lists do not change.
-func (e *sessionless) viewed(*toolkit.View, bool) {}
+// recordView implements revision: the list of a client without sessions does not change.
+func (sl *sessionless) recordView(*toolkit.View, bool) {}
 
-// called implements revision: listeners are notified.
-func (e *sessionless) called(context.Context, *request) *rpc.Error { return nil }
+// afterCall implements revision: only listeners are notified of changes; see listen.
+func (sl *sessionless) afterCall(context.Context, *request) *rpc.Error { return nil }
 
-// askID is the key of the question in the inputRequests that a client without sessions gets.
+// askID is the key in inputRequests of the question whether a call may run.
 const askID = "allow"
 
 // askAbout implements revision. The server stores nothing between the question and the answer: the call has not
 // started, and the ticket identifies it.
-func (e *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) object {
+func (sl *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) object {
 	name, d := p.call.Tool, p.decision
-	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
-	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
-	judged := []string{r.account.key, name, string(p.call.Input), d.Judgement.Text, string(d.Judgement.Profile), confinement(d)}
-	for _, f := range d.Judgement.Files {
-		judged = append(judged, f.Path)
-	}
-	digest := sha256.Sum256(rpc.Encode(slices.Concat(judged, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
+	digest := r.callDigest(p)
 	if p.params.State != "" {
-		if err := e.lot.Redeem(ctx, p.params.State, digest[:]); err != nil {
+		if err := sl.lot.Redeem(ctx, p.params.State, digest); err != nil {
 			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v. Call it again to ask again.", name, err))
 		}
 		_, refused := readReply(name, d, p.params.Answers[askID])
@@ -176,7 +170,7 @@ func (e *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) o
 	question, err := questionFor(p, false)
 	var ticket string
 	if err == nil {
-		ticket, err = e.lot.Issue(ctx, park.Ticket{Call: digest[:], Nonce: rand.Text()})
+		ticket, err = sl.lot.Issue(ctx, park.Ticket{Call: digest, Nonce: rand.Text()})
 	}
 	if err != nil {
 		return couldNotAsk(name, err)
@@ -189,8 +183,21 @@ func (e *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) o
 	}
 }
 
-// digest identifies the request and its credential. It does not depend on the order of members or on white
-// space, because a client may encode the arguments again; the call uses the arguments of the first request.
+// callDigest identifies a call that the user is asked about, with its account and the judgement of the call. It depends on the
+// exact bytes of the arguments: the call that the user allows runs with the arguments of the later request. It does not depend
+// on the inodes of files, which change when a file is edited.
+func (r *request) callDigest(p pendingCall) []byte {
+	j := &p.decision.Judgement
+	judged := []string{r.account.key, p.call.Tool, string(p.call.Input), j.Text, string(j.Profile), confinement(p.decision)}
+	for _, f := range j.Files {
+		judged = append(judged, f.Path)
+	}
+	sum := sha256.Sum256(rpc.Encode(slices.Concat(judged, j.Except, []string{""}, j.Keep))) // "" separates the two lists
+	return sum[:]
+}
+
+// digest identifies the request and its account. It does not depend on the order of members or on white space, because a
+// client may encode the arguments again; a parked call uses the arguments of its first request.
 func (r *request) digest() []byte {
 	var p struct {
 		Name      string          `json:"name"`
@@ -200,7 +207,7 @@ func (r *request) digest() []byte {
 		Argument  json.RawMessage `json:"argument"`
 		Context   json.RawMessage `json:"context"`
 	}
-	_ = strictjson.Unmarshal(r.msg.Params, &p) // no error, because dispatch has decoded it
+	_ = strictjson.Unmarshal(r.msg.Params, &p) // the handler reports the error
 	sum := sha256.Sum256(rpc.Encode([]string{r.account.key, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
 		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
 	return sum[:]
@@ -208,7 +215,7 @@ func (r *request) digest() []byte {
 
 // listen handles subscriptions/listen: it sends the notifications that a client without sessions has subscribed
 // to, until the client disconnects.
-func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) {
+func (sl *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Filter map[string]any `json:"notifications"`
 	}
@@ -218,26 +225,26 @@ func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) 
 	if !r.out.Streams() {
 		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
-	listener := e.reg.newSession(r.account)
+	listener := sl.reg.newSession(r.account)
 	defer listener.cancel()
 	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
-	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
+	accepted, subscribed := r.acceptFilter(ctx, p.Filter, listener)
 	acknowledge := func() error {
 		return r.out.Send(rpc.Notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
 	}
-	if wanted == 0 {
+	if subscribed == 0 {
 		_ = acknowledge() // if it fails, writing the result fails too
 		return object{"_meta": meta}, nil
 	}
 	// Register before the acknowledgement, so that no change after it is missed.
-	e.reg.setListening(listener, true)
-	defer e.reg.setListening(listener, false)
+	sl.reg.setListening(listener, true)
+	defer sl.reg.setListening(listener, false)
 	defer r.cat.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
 		if ev.Scope == nil {
 			listener.notify(listener.changesOf(ev)|catalogueChanged, true)
 		}
 	})()
-	listener.visibleChanges(r.cat.static.pick(ctx, listener.state.Scope))
+	listener.takeVisibleChanges(r.cat.static.pick(ctx, listener.state.Scope)) // later changes are relative to these lists
 	err := acknowledge()
 	for err == nil {
 		select {
@@ -249,46 +256,48 @@ func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) 
 			return object{"_meta": meta}, nil
 		case <-listener.wake:
 			m := listener.takePending()
-			// The lists must be up to date before the notification: the client requests them next.
-			r.cat.static.renew(r.cat.cfg.Toolkit)
-			m |= listener.visibleChanges(r.cat.static.pick(ctx, listener.state.Scope))
-			err = listener.send(r.out, m&wanted, meta) // only what the acknowledgement lists
+			// Renew the lists before the notification, because the client then requests them.
+			_ = r.cat.static.renew(r.cat.cfg.Toolkit)
+			m |= listener.takeVisibleChanges(r.cat.static.pick(ctx, listener.state.Scope))
+			err = listener.send(r.out, m&subscribed, meta)
 		}
 	}
 	return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the client does not read its stream")
 }
 
-// acceptTimeout is the time limit for all resource subscriptions of one request.
-const acceptTimeout = 30 * time.Second
+// subscribeTimeout is the time limit for all subscriptions of a listener or of a session that is taken over.
+const subscribeTimeout = 30 * time.Second
 
-// acceptFilter returns which of the requested notifications the client will get, as the member of the
-// acknowledgement and as a set. Resources that the client cannot see are left out.
-func (r *request) acceptFilter(ctx context.Context, filter map[string]any, listener *session) (accepted object, m changes) {
+// acceptFilter subscribes the listener to the notifications that filter requests, except those of resources that the client
+// cannot see. accepted is the part of filter that the server accepts, subscribed are the changes of which it notifies.
+func (r *request) acceptFilter(ctx context.Context, filter map[string]any, listener *session) (accepted object, subscribed changes) {
 	accepted = object{}
 	for _, n := range listChanges {
 		if filter[n.filter] == true {
-			accepted[n.filter], m = true, m|n.change
+			accepted[n.filter] = true
+			subscribed |= n.change
 		}
 	}
 	uris, _ := filter["resourceSubscriptions"].([]any)
 	watched := []string{}
-	ctx, cancel := context.WithTimeout(ctx, acceptTimeout) // upstream servers may be slow
+	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout) // upstream servers may be slow
 	defer cancel()
-	for _, u := range uris[:min(len(uris), maxSubscriptions)] {
-		if uri, ok := u.(string); ok && r.watchFor(ctx, listener, uri) == nil {
+	for _, u := range uris[:min(len(uris), maxSubscriptions)] { // limits the work for one request
+		if uri, ok := u.(string); ok && r.watchResource(ctx, listener, uri) == nil {
 			watched = append(watched, uri)
 		}
 	}
 	if len(watched) > 0 {
-		accepted["resourceSubscriptions"], m = watched, m|resourceUpdated
+		accepted["resourceSubscriptions"] = watched
+		subscribed |= resourceUpdated
 	}
-	return accepted, m
+	return accepted, subscribed
 }
 
-// Together runs functions of a call in parallel that each ask the client, by [host.Host] or [Roots], and
-// returns their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in which
-// the client repeats its request with the answers, their questions are sent together: a question waits until
-// every other function has asked a question or ended.
+// Together runs functions of a call in parallel that each ask the client, by [host.Host] or [Roots]. It returns
+// their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in which the client
+// repeats its request with the answers, the questions are sent together: a question waits until every other
+// function has asked a question or ended.
 func Together(ctx context.Context, ask ...func(context.Context) error) error {
 	return park.Together(ctx, ask...)
 }

@@ -19,12 +19,11 @@ type Server struct {
 	cat         *catalogue
 	reg         *registry
 	sessionless *sessionless
-	lot         *park.Lot          // the calls that wait until their client repeats its request
-	stop        []func()           // end the watches of changes
-	cancel      context.CancelFunc // ends all clients
-	work        sync.WaitGroup
-
-	replicas *replicas // nil if the server is alone
+	lot         *park.Lot          // calls of clients without sessions that wait for an answer or are tasks
+	stop        []func()           // end the calls of changed and upstreamChanged
+	cancel      context.CancelFunc // ends registry.ctx
+	work        sync.WaitGroup     // the server's goroutines
+	replicas    *replicas          // nil if the server is alone
 
 	mu      sync.Mutex
 	closed  bool
@@ -63,10 +62,10 @@ func New(cfg Config) (*Server, error) {
 // closeTimeout is how long Close waits for the tools of calls that it has cancelled, and for the store of the replicas.
 const closeTimeout = 2 * time.Second
 
-// Drain prepares for Close when another replica, or the next process, takes over: it waits until no call is in
-// flight, waits for an answer or is a task. It hands sessions without calls, and the results of tasks, over to the
-// other replicas, which get their requests from then on. When ctx ends, the remaining calls are cancelled, with an
-// error for their clients. The server must be listening while Drain runs.
+// Drain prepares for Close when another replica, or the next process, takes over. It waits for all calls to end, including
+// tasks and calls that wait for an answer. It hands sessions without calls, and the results of tasks, over to the other
+// replicas, which then get the requests for them. When ctx ends, Drain cancels the remaining calls, with an error for their
+// clients. The server must be listening while Drain runs.
 func (s *Server) Drain(ctx context.Context) error {
 	if s.replicas != nil {
 		if err := s.replicas.members.Drain(ctx); err != nil && ctx.Err() == nil {
@@ -80,8 +79,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		busy, err := s.release(ctx)
-		if busy = max(busy, s.lot.Calls()); busy == 0 || err != nil {
+		busy, err := s.handOverIdle(ctx)
+		if busy = max(busy, s.lot.Calls()); busy == 0 || err != nil { // not the sum: a call of the lot may be in flight, too
 			return errors.Join(err, s.handOverTasks(ctx))
 		}
 		select {
@@ -92,7 +91,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// abort cancels the calls in flight and hands over their sessions.
+// abort cancels the calls in flight and hands over all sessions and tasks.
 func (s *Server) abort() (err error) {
 	for _, c := range s.reg.clients() {
 		c.stop()
@@ -105,7 +104,7 @@ func (s *Server) abort() (err error) {
 	defer cancel()
 	for ctx.Err() == nil {
 		var busy int
-		if busy, err = s.release(ctx); busy == 0 || err != nil {
+		if busy, err = s.handOverIdle(ctx); busy == 0 || err != nil {
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -120,16 +119,16 @@ func (s *Server) handOverTasks(ctx context.Context) error {
 	return s.lot.HandOver(ctx)
 }
 
-// release hands over the sessions that have no calls in flight. It returns the number of calls in flight of the other
-// sessions and of clients without sessions.
-func (s *Server) release(ctx context.Context) (busy int, err error) {
+// handOverIdle hands over the sessions that have no calls in flight. It returns the number of calls in flight of all clients,
+// and of forwarded requests.
+func (s *Server) handOverIdle(ctx context.Context) (busy int, err error) {
 	for _, c := range s.reg.clients() {
 		busy += c.inFlight()
 	}
 	if s.replicas != nil {
 		busy += int(s.replicas.calls.count.Load())
-		for _, c := range s.reg.overHTTP() {
-			if c.sse == nil && c.stopIdle() {
+		for _, c := range s.reg.httpSessions() {
+			if c.sse == nil && c.stopIfIdle() { // a session over HTTP+SSE cannot leave the replica that has its stream
 				err = errors.Join(err, s.replicas.handOver(ctx, c))
 			}
 		}
@@ -147,7 +146,7 @@ func (s *Server) background(fn func()) {
 }
 
 // Close ends all sessions and their calls, and waits for the server's goroutines. It does not
-// close the toolkit. See [Server.Drain] for a server that other replicas, or a next process, take over from.
+// close the toolkit. Call [Server.Drain] first if another replica, or the next process, takes over.
 func (s *Server) Close() error {
 	for _, stop := range s.stop {
 		stop()
@@ -170,24 +169,23 @@ func (s *Server) Close() error {
 
 // upstreamChanged notifies the clients whose lists of prompts or resources have changed.
 func (s *Server) upstreamChanged() {
-	s.changed(toolkit.Change{Tools: true}) // recheck then compares all lists
+	s.changed(toolkit.Change{Tools: true}) // any change makes recheck compare the lists of prompts and resources
 	for _, c := range s.reg.listeners() {
 		c.notify(catalogueChanged, true)
 	}
 }
 
-// changed is called when the toolkit changes, on the goroutine that changed it.
+// changed is called after a change of the toolkit, on the goroutine that made the change.
 func (s *Server) changed(ev toolkit.Change) {
 	if ev.Scope != nil {
-		if c := s.reg.ofScope(ev.Scope); c != nil {
-			c.notify(c.changesOf(ev)|c.visibleChanges(s.cat.cfg.Toolkit), false)
+		if c := s.reg.sessionWithScope(ev.Scope); c != nil {
+			c.notify(c.changesOf(ev)|c.takeVisibleChanges(s.cat.cfg.Toolkit), false)
 		}
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Many changes may occur at once, for example when a hundred tools are registered: one recheck handles all that
-	// are pending.
+	// One recheck handles all pending changes, because many can occur at once, as when a hundred tools are registered.
 	p := &s.pending
 	scheduled := p.Tools || p.Groups || p.Skills
 	p.Tools, p.Groups, p.Skills = p.Tools || ev.Tools, p.Groups || ev.Groups, p.Skills || ev.Skills
@@ -202,16 +200,16 @@ func (s *Server) recheck() {
 	due := s.pending
 	s.pending = toolkit.Change{}
 	s.mu.Unlock()
-	all := s.reg.all()
+	all := s.reg.allSessions()
 	due.Tools = false // the lists of tools are compared below
-	s.cat.static.renew(s.cat.cfg.Toolkit)
+	_ = s.cat.static.renew(s.cat.cfg.Toolkit)
 	for _, c := range all {
-		c.notify(c.changesOf(due)|c.visibleChanges(s.cat.cfg.Toolkit)|c.toolsChange(s.reg.ctx), true)
+		c.notify(c.changesOf(due)|c.takeVisibleChanges(s.cat.cfg.Toolkit)|c.takeToolsChange(s.reg.ctx), true)
 	}
 }
 
-// ResourceUpdated notifies the clients that have subscribed to the resource, if one of its groups is still open
-// for them.
+// ResourceUpdated notifies the clients that have subscribed to the resource, except clients for which none of the resource's
+// groups is still open.
 func (s *Server) ResourceUpdated(uri string) {
 	var groups [][]string // of the resources and templates that match
 	for _, o := range s.cat.resources {
@@ -219,7 +217,7 @@ func (s *Server) ResourceUpdated(uri string) {
 			groups = append(groups, o.Groups)
 		}
 	}
-	all := s.reg.all()
+	all := s.reg.allSessions()
 	if len(groups) > 0 {
 		all = slices.DeleteFunc(all, func(c *session) bool {
 			reachable := s.cat.cfg.Toolkit.Reachable(c.state.Scope)
@@ -227,6 +225,6 @@ func (s *Server) ResourceUpdated(uri string) {
 		})
 	}
 	for _, c := range append(all, s.reg.listeners()...) { // the groups of listeners never close
-		c.updated(uri)
+		c.markUpdated(uri)
 	}
 }

@@ -15,33 +15,32 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A session is a client that the server can send requests and notifications to, in the order of one connection
-// or one session over HTTP.
+// A session is a client over stdio, a session over HTTP, or a listener: the client of a request subscriptions/listen.
 type session struct {
 	*client
-	id        string // over HTTP
+	id        string // empty unless over HTTP
 	host      *clientHost
 	log       *Logger
 	questions questions
-	replay    *wire.Replay // of streamable HTTP
-	sse       *sseStream   // of HTTP+SSE; otherwise nil
+	replay    *wire.Replay // the streams of streamable HTTP
+	sse       *sseStream   // the stream of HTTP+SSE; nil for other transports
 	saved     savedRecord  // used only with replicas
 
-	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI
-	comparing sync.Mutex        // held by visibleChanges
+	stops     map[string]func() // by URI of a subscription; end the watch of [mcpupstream.Watcher], and may be nil
+	comparing sync.Mutex        // held by takeVisibleChanges
 }
 
 // questions are the requests to a client that wait for its answer.
 type questions struct {
 	mu      sync.Mutex
-	asked   int                          // so far
+	asked   int                          // number of questions so far
 	waiting map[string]chan *rpc.Message // by id
 }
 
 // newSession returns a session of a client.
 func newSession(c *client) *session {
 	s := &session{client: c, replay: wire.NewReplay(c.cat.limits.Resume, &c.budgets.events)}
-	s.host = &clientHost{declared: func() capabilities { return c.snapshot().Capabilities }, ask: s.askStream}
+	s.host = &clientHost{declared: func() capabilities { return c.snapshot().Capabilities }, ask: s.askOnStream}
 	s.log = &Logger{credential: c.credential(), level: func() mcp.LoggingLevel { return c.snapshot().Level }, wake: c.wakeUp}
 	c.state.Visible = c.cat.visible(c.cat.cfg.Toolkit, c.state.Scope)
 	return s
@@ -53,8 +52,9 @@ func (c *session) readsEmptyEvents() bool {
 	return c.snapshot().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION
 }
 
-// toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.
-func (c *session) toolsChange(ctx context.Context) changes {
+// takeToolsChange returns toolsChanged if the client's list of tools is out of date, and records the new list as known to the
+// client.
+func (c *session) takeToolsChange(ctx context.Context) changes {
 	c.mu.Lock()
 	known := c.state.Tools
 	c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *session) toolsChange(ctx context.Context) changes {
 	return toolsChanged
 }
 
-// pump sends notifications that belong to no request, until ctx ends or the client does not read.
+// pump sends the notifications that belong to no request, until ctx or the session ends, or the client does not read.
 func (c *session) pump(ctx context.Context, out wire.Responder) {
 	for {
 		select {
@@ -91,7 +91,7 @@ func (c *session) pump(ctx context.Context, out wire.Responder) {
 	}
 }
 
-// flush sends the pending messages.
+// flush sends the pending log messages and notifications of changes.
 func (c *session) flush(out wire.Responder) error {
 	if !out.Streams() {
 		return nil
@@ -99,7 +99,7 @@ func (c *session) flush(out wire.Responder) error {
 	return errors.Join(c.log.flush(out), c.send(out, c.takePending(), nil))
 }
 
-// send sends the notifications of m. Each gets meta as its _meta, unless meta is nil.
+// send sends the notifications of the changes m, with meta as _meta unless meta is nil.
 func (c *session) send(out wire.Responder, m changes, meta object) (err error) {
 	notify := func(method string, params object) {
 		if meta != nil {
@@ -139,7 +139,7 @@ func (c *session) ask(ctx context.Context, out wire.Responder, method string, pa
 		return m.Result, m.Failure()
 	case <-c.inputEnded:
 		select {
-		case m := <-reply: // the answer may have arrived just before the end
+		case m := <-reply: // the answer may have arrived just before the end of the input
 			return m.Result, m.Failure()
 		default:
 			return nil, errCannotAsk
@@ -171,9 +171,9 @@ func (q *questions) take(id string) chan<- *rpc.Message {
 	return reply
 }
 
-// askStream asks the client for [clientHost]. If ctx is not the context of a call, as for a question of an
-// upstream server with one connection for all calls, the question is sent on the stream of the latest call.
-func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
+// askOnStream is clientHost.ask. If ctx is not the context of a call, as for a question of an upstream server with one
+// connection for all calls, the question is sent on the stream of the latest call.
+func (c *session) askOnStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
 	out, _ := ctx.Value(responderKey{}).(wire.Responder)
 	if out == nil {
 		out = c.latest()
@@ -184,8 +184,8 @@ func (c *session) askStream(ctx context.Context, _, method string, params any) (
 	return c.ask(ctx, out, method, params)
 }
 
-// changesOf returns the changes that the client is notified of when the toolkit changes. For prompts and
-// resources that are not the toolkit's see visibleChanges.
+// changesOf returns the changes that the client is notified of after a change of the toolkit. Configured prompts and resources
+// are not in the toolkit; see takeVisibleChanges.
 func (c *session) changesOf(ev toolkit.Change) (m changes) {
 	if ev.Tools {
 		m |= toolsChanged
@@ -193,16 +193,16 @@ func (c *session) changesOf(ev toolkit.Change) (m changes) {
 	if ev.Groups {
 		m |= groupsChanged
 	}
-	if ev.Skills && c.readsSkills() {
+	if ev.Skills && c.mayReadSkills() {
 		m |= resourcesChanged
 	}
 	return m
 }
 
-// visibleChanges returns which lists of prompts and resources have changed since the last call. They depend on
-// the open groups, but not every group has prompts or resources.
-func (c *session) visibleChanges(tk *toolkit.Toolkit) (m changes) {
-	c.comparing.Lock() // so that the latest lists are stored last
+// takeVisibleChanges returns which lists of prompts and resources have changed since takeVisibleChanges was last called. A
+// change of the open groups need not change these lists.
+func (c *session) takeVisibleChanges(tk *toolkit.Toolkit) (m changes) {
+	c.comparing.Lock() // concurrent calls must not store older lists after newer lists
 	defer c.comparing.Unlock()
 	now := c.cat.visible(tk, c.state.Scope) // calls the upstream provider, so c.mu must not be locked
 	c.mu.Lock()
@@ -217,16 +217,17 @@ func (c *session) visibleChanges(tk *toolkit.Toolkit) (m changes) {
 	return m
 }
 
-// mayNotWatch reports whether a subscription to the resource would exceed the limit of the client or its credential.
-func (c *session) mayNotWatch(uri string) bool {
+// watchLimitReached reports whether a subscription to the resource would exceed the limit of the client or the account. It
+// saves asking an upstream server in vain; watch checks the limits again.
+func (c *session) watchLimitReached(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, watched := c.state.Watched[uri]
 	return !watched && (len(c.state.Watched) >= maxSubscriptions || c.budgets.watched.Full())
 }
 
-// watch adds a subscription if the limits allow it. stop, unless nil, ends the watch of [mcpupstream.Watcher]. An existing
-// subscription is kept, with an update that was not sent yet; watch then returns its earlier stop, for the caller to call.
+// watch adds a subscription if the limits allow it. stop, unless nil, ends the watch of [mcpupstream.Watcher]. If there is
+// such a subscription already, watch replaces only its stop, and returns oldStop for the caller to call, unless it is nil.
 func (c *session) watch(uri string, stop func()) (oldStop func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +246,7 @@ func (c *session) watch(uri string, stop func()) (oldStop func(), ok bool) {
 	return oldStop, true
 }
 
-// unwatch removes a subscription, and returns the function that stops its watch, or nil.
+// unwatch removes a subscription. It returns the subscription's stop for the caller to call, unless it is nil.
 func (c *session) unwatch(uri string) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +259,7 @@ func (c *session) unwatch(uri string) (stop func()) {
 	return stop
 }
 
-// unwatchAll removes the subscriptions of a session that has ended from the count of its credential.
+// unwatchAll removes the subscriptions of a session that has ended. The end of c.ctx also calls their stops; see stopOnce.
 func (c *session) unwatchAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,8 +267,8 @@ func (c *session) unwatchAll() {
 	c.state.Watched, c.stops = nil, nil
 }
 
-// updated records that the client must be notified of an update of the resource.
-func (c *session) updated(uri string) {
+// markUpdated records that the client must be notified of an update of the resource.
+func (c *session) markUpdated(uri string) {
 	c.mu.Lock()
 	_, watched := c.state.Watched[uri]
 	if watched {
@@ -279,7 +280,7 @@ func (c *session) updated(uri string) {
 	}
 }
 
-// takeUpdated returns the updated resources, sorted, and marks them as sent.
+// takeUpdated returns the sorted URIs of the updated resources, and marks the resources as not updated.
 func (c *session) takeUpdated() (uris []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

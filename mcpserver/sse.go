@@ -16,36 +16,36 @@ import (
 // HTTP+SSE is the transport of revision 2024-11-05. A GET opens a stream, whose first event is the
 // URL that the client posts its messages to; all messages of the server are events of the stream.
 
-// sessionParam is the query parameter of that URL that contains the id of the session.
+// sessionParam is the query parameter, in the URL for posting messages, that has the id of the session.
 const sessionParam = "sessionId"
 
 // An sseStream is the stream of a session over HTTP+SSE.
 type sseStream struct {
 	out   *wire.Events
 	ctx   context.Context // cancelled when the stream ends
-	slots slots
+	slots slots           // limit the requests that wait for writing to the stream
 
 	mu    sync.Mutex
-	ended bool
-	work  sync.WaitGroup // goroutines that may write to the stream
+	ended bool           // no more goroutines start
+	work  sync.WaitGroup // the goroutines of requests, which may write to the stream
 }
 
 // start runs fn in a goroutine, and returns false if the stream has ended.
-func (o *sseStream) start(fn func()) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.ended {
-		o.work.Go(fn)
+func (st *sseStream) start(fn func()) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.ended {
+		st.work.Go(fn)
 	}
-	return !o.ended
+	return !st.ended
 }
 
-// finish waits for the goroutines, because nothing may write to the stream after its handler has returned.
-func (o *sseStream) finish() {
-	o.mu.Lock()
-	o.ended = true
-	o.mu.Unlock()
-	o.work.Wait()
+// finish waits for the goroutines, because nothing may write to the stream after openSSE has returned.
+func (st *sseStream) finish() {
+	st.mu.Lock()
+	st.ended = true
+	st.mu.Unlock()
+	st.work.Wait()
 }
 
 // wantsSSE reports whether a GET is for HTTP+SSE. A GET of streamable HTTP names a session.
@@ -58,7 +58,7 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, who *account) {
 	ctx, cancel := untilExpiry(r.Context())
 	defer cancel()
 	c := s.reg.newSession(who)
-	c.addStream(false)
+	c.addStream(false) // so the session is not idle
 	c.sse = &sseStream{ctx: ctx, out: wire.NewEvents(w, r, s.cat.limits.Write, true, cancel), slots: newSlots(&s.cat.limits)}
 	if !s.reg.register(r.Context(), c) {
 		http.Error(w, tooManySessions, http.StatusServiceUnavailable)
@@ -89,7 +89,7 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, who *account, m
 	if c == nil {
 		return
 	}
-	if !m.IsRequest() { // handled in order and without waiting for a slot, because a call may wait for an answer
+	if !m.IsRequest() { // needs no slot: it may be the answer to a question of a call that holds a slot
 		c.handle(c.sse.ctx, m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return

@@ -10,70 +10,66 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// staticLists has the toolkits for clients without sessions, whose list of tools must not change: all tools if their list
-// is short, otherwise control tools to search it.
+// staticLists has the toolkits for clients without sessions, whose list of tools must not change: it contains all tools if
+// it is short enough, and otherwise control tools to search for the others.
 type staticLists struct {
-	budget  int // Config.MaxListBytes
-	current atomic.Pointer[lists]
+	maxBytes int // Config.MaxListBytes
+	current  atomic.Pointer[staticToolkits]
 
-	renewing sync.Mutex // held by renew, so that the latest catalogue is stored last
-	notice   sync.Once
+	renewing sync.Mutex // held by renew, so that an older configuration does not replace a newer one
+	warned   sync.Once
 }
 
-// lists are toolkits derived from one configuration.
-type lists struct {
-	short       *toolkit.Toolkit // its control tools search the whole list
+// staticToolkits are derived from one configuration of a toolkit.
+type staticToolkits struct {
+	allTools    *toolkit.Toolkit // its list contains all tools; nil if it is never served
+	maxBytes    int              // the size up to which the list of allTools is served
+	fallback    *toolkit.Toolkit // served otherwise; its list contains control tools that search all tools
 	opensGroups bool             // the configured control opens groups, which clients without sessions cannot do
-	whole       *toolkit.Toolkit // nil if it is never served
-	limit       int              // the largest whole list that is served, in bytes
 }
 
-func newStaticLists(tk *toolkit.Toolkit, budget int) (*staticLists, error) {
-	s := &staticLists{budget: budget}
-	l, err := s.derive(tk)
-	if err != nil {
-		return nil, err
-	}
-	s.current.Store(l)
-	return s, nil
+func newStaticLists(tk *toolkit.Toolkit, maxBytes int) (*staticLists, error) {
+	s := &staticLists{maxBytes: maxBytes}
+	return s, s.renew(tk)
 }
 
-// renew derives the lists again after a change of the toolkit's configuration. If the configuration is not
-// valid for them, because a tool has the name of a control tool, the old lists stay.
-func (s *staticLists) renew(tk *toolkit.Toolkit) {
+// renew derives the toolkits again after a change of the configuration of tk. It fails, and the old toolkits stay, if a tool
+// has the name of a control tool of fallback.
+func (s *staticLists) renew(tk *toolkit.Toolkit) error {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
-	if l, err := s.derive(tk); err == nil {
-		s.current.Store(l)
+	derived, err := s.derive(tk)
+	if err == nil {
+		s.current.Store(derived)
 	}
+	return err
 }
 
-// derive derives the lists from a toolkit. In the short list no groups are open initially.
-func (s *staticLists) derive(tk *toolkit.Toolkit) (l *lists, err error) {
+func (s *staticLists) derive(tk *toolkit.Toolkit) (derived *staticToolkits, err error) {
 	cfg := tk.Config()
 	if cfg.LabelsOnly {
-		return &lists{short: tk}, nil // the list is the same for all clients
+		return &staticToolkits{fallback: tk}, nil // has no groups to open, so its list does not change
 	}
-	cfg.Hidden, cfg.Initial = nil, nil
-	l = &lists{}
-	if l.limit = s.budget; l.limit == 0 && !hasSources(&cfg) {
-		l.limit = defaultListBytes
+	cfg.Hidden, cfg.Initial = nil, nil // no tool of the new Control is hidden, and no group is open
+	derived = &staticToolkits{maxBytes: s.maxBytes}
+	if s.maxBytes == 0 && !hasSources(&cfg) {
+		derived.maxBytes = defaultListBytes
 	}
-	if l.limit > 0 {
-		// All groups are open, and labels show the groups of each tool.
+	if derived.maxBytes > 0 {
 		all := cfg
 		all.Control, all.LabelsOnly = new(toolkit.Control), true
-		if l.whole, err = toolkit.New(all); err != nil {
+		if derived.allTools, err = toolkit.New(all); err != nil {
 			return nil, err
 		}
 	}
-	l.opensGroups = cfg.Control != nil && cfg.Control.Tools != nil && cfg.Control.Caller == ""
+	// A control with a Caller, such as toolkit.Discover, calls tools without opening their groups.
+	derived.opensGroups = cfg.Control != nil && cfg.Control.Tools != nil && cfg.Control.Caller == ""
 	cfg.Control = toolkit.Discover()
-	l.short, err = toolkit.New(cfg)
-	return l, err
+	derived.fallback, err = toolkit.New(cfg)
+	return derived, err
 }
 
-// defaultListBytes is the default for toolkits without sources; see Config.MaxListBytes.
+// defaultListBytes is the default of Config.MaxListBytes for toolkits without sources.
 const defaultListBytes = 16 << 10
 
 // hasSources reports whether a toolkit must contact a source to list its tools.
@@ -84,16 +80,16 @@ func hasSources(cfg *toolkit.Config) bool {
 // pick returns the toolkit for a client. The choice depends on the configuration and on what the client may see, but not
 // on earlier calls.
 func (s *staticLists) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
-	l := s.current.Load()
-	if l.whole != nil {
-		if v, err := l.whole.View(ctx, scope); err == nil && v.Cost().Total.Bytes <= l.limit {
-			return l.whole
+	current := s.current.Load()
+	if current.allTools != nil {
+		if v, err := current.allTools.View(ctx, scope); err == nil && v.Cost().Total.Bytes <= current.maxBytes { // View fails only after ctx has ended
+			return current.allTools
 		}
 	}
-	if l.opensGroups {
-		s.notice.Do(func() {
+	if current.opensGroups {
+		s.warned.Do(func() {
 			slog.Warn("a client's protocol (2026-07-28 or later) has no lists that change: it finds tools with search_tools instead of opening groups")
 		})
 	}
-	return l.short
+	return current.fallback
 }

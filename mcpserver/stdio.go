@@ -15,16 +15,16 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
-// lastCalls is how long calls may run after the input has ended. The client may have ended, or it may have sent
-// all of its input through a pipe and still read the answers.
-const lastCalls = time.Second
+// lastCallsTimeout is how long calls may run after the input has ended. The client may have ended, or it may have sent all of
+// its input through a pipe and still read the answers.
+const lastCallsTimeout = time.Second
 
-// ServeStdio serves one client, with one message per line. It returns nil when in ends, and an error when ctx
-// ends. Calls in flight then have one second to finish; subscriptions and questions to the client end at once.
-// A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is closed.
+// ServeStdio serves one client, with one message per line. When in ends, calls in flight have one second to finish, while
+// subscriptions and questions to the client end at once; ServeStdio then returns nil. When ctx ends it returns an error. Since
+// a Read of in cannot be interrupted, it then also closes in, if in is an [io.Closer].
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The connection has its own budgets. Its calls count towards the rates of clients without a credential.
-	client := s.reg.newClient(&account{budgets: newBudgets(&s.cat.limits, 1), rates: s.reg.anonymous.rates}, false)
+	client := s.reg.newClient(&account{budgets: newBudgets(&s.cat.limits, 1), buckets: s.reg.anonymous.buckets}, false)
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
 	c := &stdioConn{session: newSession(client), sessionless: s.sessionless, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
@@ -44,7 +44,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		case l := <-lines:
 			if l.Err != nil {
 				close(inputEnded) // ends questions that wait for the client's answers
-				defer time.AfterFunc(lastCalls, cancel).Stop()
+				defer time.AfterFunc(lastCallsTimeout, cancel).Stop()
 				c.work.Wait()
 				if l.Err == io.EOF {
 					return nil
@@ -64,10 +64,10 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}
 }
 
-// closeReader closes the reader, if it can be closed, which ends a Read in progress.
+// closeReader closes a reader that can be closed, to end a Read in progress.
 func closeReader(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
-		_ = c.Close() // it is no longer used
+		_ = c.Close()
 	}
 }
 
@@ -77,7 +77,7 @@ type stdioConn struct {
 	sessionless *sessionless
 	out         *wire.Lines
 	slots       slots
-	work        sync.WaitGroup // requests
+	work        sync.WaitGroup // the goroutines of requests
 }
 
 // slots limit the requests whose answers share one stream: each holds a slot until its answer is written. There are
@@ -105,7 +105,7 @@ func (c *stdioConn) handleLine(ctx context.Context, l wire.Line) {
 		return
 	}
 	select {
-	case c.slots <- struct{}{}: // blocks while the client does not read; no input is read then
+	case c.slots <- struct{}{}: // while the client does not read, this blocks, so that no more input is read
 	case <-c.out.Failed():
 		return
 	case <-ctx.Done():
@@ -119,7 +119,7 @@ func (c *stdioConn) handleLine(ctx context.Context, l wire.Line) {
 	})
 }
 
-// serve handles a message and writes the answer. Each request names its revision.
+// serve handles a message and writes the answer. A request of 2026-07-28 or later names its revision, others are of the session.
 func (c *stdioConn) serve(ctx context.Context, m *rpc.Message) {
 	var answer []byte
 	if m.IsRequest() && mcp.IsModernProtocol(m.Meta.Version) {

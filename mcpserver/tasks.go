@@ -28,22 +28,22 @@ func (r *request) understandsTasks() bool {
 	return strictjson.Unmarshal(r.msg.Meta.Capabilities, &caps) == nil && caps.Extensions[tasksExtension] != nil
 }
 
-// becomeTask makes the call a task after the time for the tool. stop prevents that.
+// becomeTask makes the call a task after the time that the tool sets or, if it sets none, Config.TaskAfter. stop prevents that.
 func (r *request) becomeTask(t tool.Tool, input json.RawMessage) (stop func() bool) {
 	after := r.cat.cfg.TaskAfter
 	if b, ok := tool.As[tool.Backgrounder](t); ok {
 		after = b.Background(input)
 	}
-	if !r.tasks || after < 0 {
+	if !r.mayBecomeTask || after < 0 { // a negative time means never
 		return func() bool { return false }
 	}
 	return r.parkable.BecomeTask(after, r.cat.limits.Task)
 }
 
-// task handles tasks/get, tasks/update and tasks/cancel. A task of another credential does not exist for the client.
-func (e *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
+// task handles tasks/get, tasks/update and tasks/cancel. A client cannot use the tasks of another account.
+func (sl *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
 	if !r.understandsTasks() {
-		return nil, r.missing(object{"extensions": object{tasksExtension: object{}}})
+		return nil, r.missingCapabilities(object{"extensions": object{tasksExtension: object{}}})
 	}
 	var p struct {
 		ID      string                     `json:"taskId"`
@@ -52,22 +52,24 @@ func (e *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	c := e.lot.Task(ctx, p.ID, &r.parked)
-	if c == nil {
-		if state := e.lot.Ended(ctx, p.ID, &r.parked); state != nil && r.msg.Method == "tasks/get" {
+	get := r.msg.Method == "tasks/get"
+	call := sl.lot.Task(ctx, p.ID, &r.parked)
+	if call == nil { // the task may have ended on another replica, which has handed it over
+		switch state := sl.lot.Ended(ctx, p.ID, &r.parked); {
+		case state == nil:
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired, or the replica that ran it has died", r.msg.Method)
+		case get:
 			return state, nil
-		} else if state != nil {
-			return object{}, nil
 		}
-		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired, or the replica that ran it has died", r.msg.Method)
+		return object{}, nil // no effect on a task that has ended
 	}
-	switch r.msg.Method {
-	case "tasks/get":
-		return c.State(), nil
-	case "tasks/update":
-		c.Answer(p.Answers)
+	switch {
+	case get:
+		return call.State(), nil
+	case r.msg.Method == "tasks/update":
+		call.Answer(p.Answers)
 	default:
-		c.Cancel()
+		call.Cancel()
 	}
 	return object{}, nil
 }
@@ -78,13 +80,13 @@ func checkTaskHeader(h http.Header, m *rpc.Message) *rpc.Error {
 		return nil
 	}
 	name, ok := mcp.DecodeHeaderValue(h.Get(mcp.HeaderName))
-	if id := taskID(m); !ok || id != "" && name != id {
+	if id := taskID(m); !ok || id != "" && name != id { // task reports a missing id
 		return rpc.Errorf(mcp.HEADER_MISMATCH, "header %s must have the taskId", mcp.HeaderName)
 	}
 	return nil
 }
 
-// taskID returns the id of the task that a request is about; empty for none.
+// taskID returns the id of the task that a request is about; empty if there is none.
 func taskID(m *rpc.Message) string {
 	var p struct {
 		ID string `json:"taskId"`

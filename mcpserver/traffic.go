@@ -12,45 +12,46 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
-// traffic is a client's requests in flight, and the changes to notify it of, which wait for the requests.
+// traffic has a client's requests in flight, and the changes that the client must be notified of. The notifications are sent on
+// the stream of a request, before the result, or without a request.
 type traffic struct {
 	limit  int          // of requests in flight
-	total  *wire.Budget // of requests in flight, of all clients of the credential
-	shared bool         // different clients may use the same ids
+	total  *wire.Budget // of requests in flight of all clients of the account
+	shared bool         // the client stands for several clients, which may use the same ids
 
 	ended chan struct{} // buffers one signal that a request has ended
 	wake  chan struct{} // buffers one signal that pending must be sent without a request
 
-	mu      sync.Mutex
-	calls   map[string]call // requests in flight, by id
-	served  uint64          // number of requests so far
-	used    time.Time
-	streams int     // open streams that belong to no request
-	pending changes // notifications to send
-	stopped bool    // no more requests are accepted, and those in flight are cancelled by the server
+	mu       sync.Mutex
+	active   map[string]activeRequest // requests in flight, by id
+	received uint64                   // number of requests so far
+	lastUsed time.Time                // when the client last sent or received something; see idle
+	streams  int                      // open streams that belong to no request
+	pending  changes                  // changes of which the client was not notified yet
+	stopped  bool                     // no more requests begin; stop has cancelled the requests in flight
 }
 
 func newTraffic(limit int, total *wire.Budget, shared bool) traffic {
-	return traffic{limit: limit, total: total, shared: shared, used: time.Now(), calls: map[string]call{},
+	return traffic{limit: limit, total: total, shared: shared, lastUsed: time.Now(), active: map[string]activeRequest{},
 		ended: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 }
 
-// A call is a request in flight.
-type call struct {
+// An activeRequest is what traffic needs of a request in flight.
+type activeRequest struct {
 	cancel context.CancelFunc
 	out    wire.Responder
-	began  uint64 // traffic.served when the request began
+	number uint64 // traffic.received when the request began
 }
 
-// maxBeginWait is how long a request waits until others end before it is rejected. It lets a burst of short
-// requests succeed.
+// maxBeginWait is how long a request beyond the limit waits for other requests to end, before it is rejected. It lets a burst
+// of short requests succeed.
 const maxBeginWait = 100 * time.Millisecond
 
 // errFull is the error of a request beyond the limit.
 var errFull = rpc.Errorf(mcp.INVALID_REQUEST, "too many requests in flight; wait until one has ended")
 
-// errNoPart is the error of a request beyond the limit on a replica that may have no request in flight.
-var errNoPart = rpc.Errorf(mcp.INTERNAL_ERROR, "too many requests in flight on the other replicas, or their store cannot be reached; try again later")
+// errNoQuota is the error of a request on a replica whose part of the limit is 0.
+var errNoQuota = rpc.Errorf(mcp.INTERNAL_ERROR, "too many requests in flight on the other replicas, or their store cannot be reached; try again later")
 
 // errStopping is the error of a request that did not begin because the server or the session has ended on this
 // replica. errStopped is the error of a request that was cancelled for that reason.
@@ -59,26 +60,26 @@ var (
 	errStopped  = rpc.Errorf(mcp.INTERNAL_ERROR, "the server has stopped during the request; the request may have had effects, so repeat it only if it may run twice")
 )
 
-// begin registers a request, so that it counts towards the limits and can be cancelled. The end of until also
-// cancels it. begin returns the key for finish.
-func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
-	callCtx, key, err := t.tryBegin(ctx, until, id, out)
-	if err == errFull && t.total.More != nil {
+// begin registers a request, so that the request counts towards the limits and can be cancelled. requestCtx ends when ctx or
+// until ends, or when the request is cancelled. key is for finish. If the limits are reached begin waits for maxBeginWait.
+func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responder) (requestCtx context.Context, key string, err *rpc.Error) {
+	requestCtx, key, err = t.tryBegin(ctx, until, id, out)
+	if err == errFull && t.total.More != nil { // another replica may have a part of the limit that it does not use
 		t.total.More(ctx)
-		if callCtx, key, err = t.tryBegin(ctx, until, id, out); err == errFull && t.total.Max.Load() == 0 {
-			return nil, "", errNoPart
+		if requestCtx, key, err = t.tryBegin(ctx, until, id, out); err == errFull && t.total.Max.Load() == 0 {
+			return nil, "", errNoQuota
 		}
 	}
 	if err != errFull {
-		return callCtx, key, err
+		return requestCtx, key, err
 	}
 	timeout := time.NewTimer(maxBeginWait)
 	defer timeout.Stop()
 	for {
 		select {
 		case <-t.ended:
-			if callCtx, key, err = t.tryBegin(ctx, until, id, out); err != errFull {
-				return callCtx, key, err
+			if requestCtx, key, err = t.tryBegin(ctx, until, id, out); err != errFull {
+				return requestCtx, key, err
 			}
 		case <-timeout.C: // another request may have received the signal
 			return t.tryBegin(ctx, until, id, out)
@@ -89,73 +90,74 @@ func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responde
 }
 
 // tryBegin is begin without waiting.
-func (t *traffic) tryBegin(ctx, until context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
+func (t *traffic) tryBegin(ctx, until context.Context, id string, out wire.Responder) (requestCtx context.Context, key string, err *rpc.Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {
 		return nil, "", errStopping
 	}
-	t.used = time.Now()
-	if t.served++; t.shared { // ids are not unique, and clients cannot cancel by id
-		id = fmt.Sprint("request ", t.served)
+	t.lastUsed = time.Now()
+	key = id
+	if t.received++; t.shared { // ids are not unique, and clients cannot cancel by id
+		key = fmt.Sprint("request ", t.received)
 	}
-	if _, duplicate := t.calls[id]; duplicate {
+	if _, duplicate := t.active[key]; duplicate {
 		return nil, "", rpc.Errorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another id", id)
 	}
-	if len(t.calls) >= t.limit || !t.total.Take(1) {
+	if len(t.active) >= t.limit || !t.total.Take(1) {
 		return nil, "", errFull
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	requestCtx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(until, cancel)
-	t.calls[id] = call{func() { stop(); cancel() }, out, t.served}
-	return ctx, id, nil
+	t.active[key] = activeRequest{func() { stop(); cancel() }, out, t.received}
+	return requestCtx, key, nil
 }
 
 // finish removes a request that begin has registered.
-func (t *traffic) finish(id string) {
+func (t *traffic) finish(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.calls[id].cancel()
-	delete(t.calls, id)
+	t.active[key].cancel()
+	delete(t.active, key)
 	t.total.Add(-1)
 	select {
 	case t.ended <- struct{}{}:
 	default:
 	}
-	t.used = time.Now()
-	if t.pending != 0 && len(t.calls) == 0 {
+	t.lastUsed = time.Now()
+	if t.pending != 0 && len(t.active) == 0 {
 		t.wakeUp()
 	}
 }
 
-// cancelCall ends a request.
-func (t *traffic) cancelCall(id string) {
+// cancelRequest cancels the request in flight with the id, if there is one.
+func (t *traffic) cancelRequest(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if at, ok := t.calls[id]; ok {
-		at.cancel()
+	if r, ok := t.active[id]; ok {
+		r.cancel()
 	}
 }
 
-// stop cancels the requests in flight, and lets no further ones begin.
+// stop cancels the requests in flight and lets no further requests begin.
 func (t *traffic) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stopped = true
-	for _, at := range t.calls {
-		at.cancel()
+	for _, r := range t.active {
+		r.cancel()
 	}
 }
 
-// stopIdle lets no further requests begin, if none is in flight; otherwise it returns false.
-func (t *traffic) stopIdle() bool {
+// stopIfIdle lets no further requests begin if no request is in flight, and reports whether that is so.
+func (t *traffic) stopIfIdle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stopped = t.stopped || len(t.calls) == 0
-	return len(t.calls) == 0
+	t.stopped = t.stopped || len(t.active) == 0
+	return len(t.active) == 0
 }
 
-// isStopped reports whether requests are cancelled by the server.
+// isStopped reports whether stop or stopIfIdle has stopped the client's requests.
 func (t *traffic) isStopped() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +168,7 @@ func (t *traffic) isStopped() bool {
 func (t *traffic) inFlight() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.calls)
+	return len(t.active)
 }
 
 // streaming reports whether a stream that belongs to no request is open.
@@ -180,10 +182,10 @@ func (t *traffic) streaming() bool {
 func (t *traffic) latest() wire.Responder {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var last call
-	for _, at := range t.calls {
-		if at.began > last.began {
-			last = at
+	var last activeRequest
+	for _, r := range t.active {
+		if r.number > last.number {
+			last = r
 		}
 	}
 	return last.out
@@ -193,18 +195,18 @@ func (t *traffic) latest() wire.Responder {
 func (t *traffic) touch() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.used = time.Now()
+	t.lastUsed = time.Now()
 }
 
-// idle reports whether the client has had neither requests nor streams for that long.
+// idle reports whether the client has had neither requests nor streams for longer than limit.
 func (t *traffic) idle(limit time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.calls) == 0 && t.streams == 0 && time.Since(t.used) > limit
+	return len(t.active) == 0 && t.streams == 0 && time.Since(t.lastUsed) > limit
 }
 
-// addStream counts a stream that belongs to no request. It returns false if the client has such a stream already, unless
-// the new stream replaces that stream: then both count for a short time.
+// addStream counts a new stream that belongs to no request. It returns false if the client already has such a stream, unless
+// the new stream replaces that stream, which is then counted, too, until it ends.
 func (t *traffic) addStream(replaces bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,11 +221,11 @@ func (t *traffic) removeStream() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.streams--
-	t.used = time.Now()
+	t.lastUsed = time.Now()
 }
 
-// notify records changes to notify the client of. While a call is in flight the notifications are sent on the
-// call's stream before its result, unless now is set.
+// notify records changes that the client must be notified of. Unless now is set, the notifications are not sent while a
+// request is in flight: a call sends them on its stream before its result, or finish has them sent.
 func (t *traffic) notify(m changes, now bool) {
 	if m == 0 {
 		return
@@ -231,12 +233,12 @@ func (t *traffic) notify(m changes, now bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending |= m
-	if now || len(t.calls) == 0 {
+	if now || len(t.active) == 0 {
 		t.wakeUp()
 	}
 }
 
-// wakeUp requests that pending messages are sent.
+// wakeUp requests that pending messages are sent without a request; see session.pump.
 func (t *traffic) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
