@@ -44,7 +44,7 @@ type state struct {
 	Capabilities capabilities      // the client's
 	Level        mcp.LoggingLevel  // the least severe level of log messages that are sent; if empty, none are sent
 	Rules        []permission.Rule // the suggested rules that the user has accepted for the session
-	Tools        string            // digest of the list of tools that the client has; empty before it has requested one
+	Tools        string            // digest of the list of tools that the client knows; empty before its first list or call
 	Visible      visibleItems      // as of the last notification
 }
 

@@ -37,8 +37,8 @@ type Shared interface {
 	// Get returns the value of a key, or nil if the key has no value.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Swap sets the value of a key to new if the value is old, and reports whether it was. For old, nil means that the key
-	// has no value; if new is nil, Swap removes the value. The value is kept for at least ttl.
+	// Swap sets the value of a key to new if the value is old, and reports whether it did. If old is nil, the key must
+	// have no value; if new is nil, Swap removes the value. The value is kept for at least ttl.
 	Swap(ctx context.Context, key string, old, new []byte, ttl time.Duration) (bool, error)
 }
 
@@ -74,12 +74,12 @@ type replicas struct {
 // A record is what the store has of a session. The key in the store is a hash of the session's id, so that reading the store
 // is not enough to use the session.
 type record struct {
-	Holder     string          `json:"holder,omitempty"` // the replica's id; empty after the session was handed over
-	Credential string          `json:"credential,omitempty"`
-	SSE        bool            `json:"sse,omitempty"`   // the transport is HTTP+SSE, so the session ends with its stream
-	Moves      int             `json:"moves,omitempty"` // how often a replica has taken over the session
-	State      json.RawMessage `json:"state"`           // client.state
-	Tools      json.RawMessage `json:"tools"`           // client.tools
+	Holder     string          `json:"holder,omitempty"`     // the replica's id; empty after the session was handed over
+	Credential string          `json:"credential,omitempty"` // account.key
+	SSE        bool            `json:"sse,omitempty"`        // the transport is HTTP+SSE, so the session ends with its stream
+	Moves      int             `json:"moves,omitempty"`      // how often a replica has taken over the session
+	State      json.RawMessage `json:"state"`                // client.state
+	Tools      json.RawMessage `json:"tools"`                // client.tools
 
 	// Only after the session was handed over:
 	Pending changes     `json:"pending,omitempty"`
@@ -94,8 +94,8 @@ type savedRecord struct {
 	moves int        // record.Moves
 }
 
-// questionsPerMove is larger than the number of questions that a session asks on one replica. The ids of questions continue
-// after the next multiple on the next replica, so that no answer to an earlier question is taken for one to a new question.
+// questionsPerMove is how many numbers of questions each replica has for a session: more than it uses. So an answer to a
+// question of an earlier replica is never taken for the answer to a new question.
 const questionsPerMove = 1_000_000
 
 func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Keys, id string) (p *replicas, err error) {
@@ -103,7 +103,7 @@ func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Ke
 	for _, f := range []*forwards{&p.streams, &p.calls} {
 		f.ctx, f.end = context.WithCancel(ctx)
 	}
-	onRemoved := func() { // the others have taken this replica for dead
+	onRemoved := func() { // the other replicas have removed this one as dead
 		s.reg.dropSessions()
 		p.quotas.Reset()
 	}
@@ -116,7 +116,7 @@ func newReplicas(ctx context.Context, s *Server, cfg *Replicas, keys *replica.Ke
 			return nil, err
 		}
 	}
-	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // no error: only Add for permanent accounts can fail
+	s.reg.divide = func(a *account) { _ = p.divide(ctx, a) } // only fails for permanent accounts, and this one is new
 	return p, nil
 }
 
@@ -163,8 +163,8 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// load returns the record of a session of the account, decoded and as stored. It returns nil if there
-// is no such record, or if the record cannot be decoded.
+// load returns the record of a session of the account, decoded and as stored. rec is nil if there is no such record, or if it
+// cannot be decoded.
 func (p *replicas) load(ctx context.Context, id string, who *account) (rec *record, raw []byte, err error) {
 	raw, err = p.store.Get(ctx, recordKey(id))
 	if err != nil {
@@ -187,21 +187,21 @@ func (c *session) newRecord(holder string) (*record, error) {
 
 // storeRecord replaces the session's stored record by rec, unless both are equal and the stored record does not expire soon.
 // It returns false if another replica has taken over the session. The caller holds c.saved.mu.
-func (p *replicas) storeRecord(ctx context.Context, c *session, rec *record) (bool, error) {
+func (p *replicas) storeRecord(ctx context.Context, c *session, rec *record) (held bool, err error) {
 	raw, err := json.Marshal(rec)
 	ttl := p.srv.cat.limits.Idle
 	if err != nil || bytes.Equal(raw, c.saved.raw) && time.Since(c.saved.at) < ttl/4 {
 		return err == nil, err
 	}
-	for range 2 { // the second time with the value that is stored
-		ok, err := p.store.Swap(ctx, recordKey(c.id), c.saved.raw, raw, ttl)
-		if ok {
+	for range 2 {
+		swapped, err := p.store.Swap(ctx, recordKey(c.id), c.saved.raw, raw, ttl)
+		if swapped {
 			c.saved.raw, c.saved.at = raw, time.Now()
 		}
-		if ok || err != nil {
-			return ok, err
+		if swapped || err != nil {
+			return swapped, err
 		}
-		// An earlier Swap of this replica may have stored a record although it returned an error.
+		// An earlier Swap may have stored this replica's record although it returned an error: then replace that record.
 		stored, storedRaw, err := p.load(ctx, c.id, c.account)
 		if err != nil || stored == nil || stored.Holder != p.members.ID || stored.Moves != c.saved.moves {
 			return false, err
@@ -293,7 +293,7 @@ func (p *replicas) findOrForward(w http.ResponseWriter, r *http.Request, who *ac
 }
 
 // takeOver makes this replica the holder of a session with the record rec, which is stored as raw. It returns nil if another
-// replica was faster, or if the record cannot be used or replaced; find the session again then.
+// replica was faster, or if the record cannot be used or replaced; the caller then looks for the session again.
 func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *record, raw []byte) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,7 +330,7 @@ func (p *replicas) takeOver(ctx context.Context, id string, who *account, rec *r
 		}
 	}
 	for uri, updated := range watched {
-		if _, ok := c.watch(uri, nil); ok && (updated || !handedOver) {
+		if _, ok := c.watch(uri, nil); ok && (updated || !handedOver) { // watchAgain subscribes to upstream servers
 			c.markUpdated(uri)
 		}
 	}

@@ -65,7 +65,7 @@ type revision interface {
 type pendingCall struct {
 	params   *callParams
 	call     *permission.Call
-	preview  string
+	preview  string // by the tool; may be empty
 	decision permission.Decision
 }
 
@@ -173,7 +173,7 @@ func requestedPage(r *request, key string, all []entry) (any, *rpc.Error) {
 	if rpcErr != nil {
 		return nil, rpcErr
 	}
-	// Of several entries with the same name only the first can be requested, and be found by a cursor.
+	// Of several entries with the same name keep the first, because clients cannot request the others.
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(e entry) bool {
 		duplicate := seen[e.name]

@@ -70,8 +70,8 @@ func (c *session) method(name string) handler {
 	return nil
 }
 
-// initialize selects the client's protocol revision if the server supports it, and
-// otherwise the server's latest revision that has a handshake.
+// initialize selects the client's protocol revision if the server supports it, and otherwise the latest revision with a
+// handshake.
 func (c *session) initialize(r *request, ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Version      string          `json:"protocolVersion"`

@@ -28,7 +28,7 @@ type sessionless struct {
 	lot *park.Lot
 }
 
-// handle handles a request, whose _meta the caller has checked, of a client. It returns the answer as [session.handle] does.
+// handle handles a request whose _meta the caller has checked. It returns the same as [session.handle].
 func (sl *sessionless) handle(ctx context.Context, c *client, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
 	r := &request{client: c, revision: sl, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
 	r.tk = c.cat.static.pick(ctx, r.scope)
@@ -115,7 +115,7 @@ func (sl *sessionless) withHost(ctx context.Context, r *request, do handler) (an
 		result, err := r.withLogger(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
-	delete(p.Answers, askID) // only askAbout uses this answer
+	delete(p.Answers, askID) // and so from current.Answers: this answer is not for the host, but for askAbout
 	req := *r                // a copy, because the call can outlive r
 	return sl.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
 		req.out, req.parkable, h.ask = call, call, call.Ask

@@ -40,13 +40,13 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Replicas != nil {
 		store = cfg.Replicas.Shared
 	}
-	keys, id := replica.NewKeys(store), rand.Text()
-	lot := park.NewLot(cat.limits.Ask, store, keys, id)
+	keys, replicaID := replica.NewKeys(store), rand.Text()
+	lot := park.NewLot(cat.limits.Ask, store, keys, replicaID)
 	ctx, cancel := context.WithCancel(context.Background())
 	reg := newRegistry(ctx, cat, store)
 	s := &Server{cat: cat, reg: reg, sessionless: &sessionless{reg, lot}, lot: lot, cancel: cancel}
 	if cfg.Replicas != nil {
-		if s.replicas, err = newReplicas(ctx, s, cfg.Replicas, keys, id); err != nil {
+		if s.replicas, err = newReplicas(ctx, s, cfg.Replicas, keys, replicaID); err != nil {
 			cancel()
 			return nil, fmt.Errorf("mcpserver: join the replicas: %w", err)
 		}

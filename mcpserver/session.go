@@ -26,7 +26,7 @@ type session struct {
 	sse       *sseStream   // the stream of HTTP+SSE; nil for other transports
 	saved     savedRecord  // used only with replicas
 
-	stops     map[string]func() // by URI of a subscription; end the watch of [mcpupstream.Watcher], and may be nil
+	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI; nil for other subscriptions
 	comparing sync.Mutex        // held by takeVisibleChanges
 }
 
@@ -58,7 +58,7 @@ func (c *session) takeToolsChange(ctx context.Context) changes {
 	c.mu.Lock()
 	known := c.state.Tools
 	c.mu.Unlock()
-	if known == "" { // the client has never requested a list
+	if known == "" { // the client knows no tools yet
 		return 0
 	}
 	v, err := c.cat.cfg.Toolkit.View(ctx, c.state.Scope)

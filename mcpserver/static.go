@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// staticLists has the toolkits for clients without sessions, whose list of tools must not change: it contains all tools if
-// it is short enough, and otherwise control tools to search for the others.
+// staticLists has the toolkits for clients without sessions, whose list of tools must not change. The list contains all tools
+// if it is short enough, and otherwise control tools to search for the others.
 type staticLists struct {
 	maxBytes int // Config.MaxListBytes
 	current  atomic.Pointer[staticToolkits]

@@ -52,19 +52,19 @@ func (sl *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	get := r.msg.Method == "tasks/get"
+	isGet := r.msg.Method == "tasks/get"
 	call := sl.lot.Task(ctx, p.ID, &r.parked)
 	if call == nil { // the task may have ended on another replica, which has handed it over
 		switch state := sl.lot.Ended(ctx, p.ID, &r.parked); {
 		case state == nil:
 			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired, or the replica that ran it has died", r.msg.Method)
-		case get:
+		case isGet:
 			return state, nil
 		}
-		return object{}, nil // no effect on a task that has ended
+		return object{}, nil // a task that has ended is not changed
 	}
 	switch {
-	case get:
+	case isGet:
 		return call.State(), nil
 	case r.msg.Method == "tasks/update":
 		call.Answer(p.Answers)

@@ -23,9 +23,9 @@ type traffic struct {
 	wake  chan struct{} // buffers one signal that pending must be sent without a request
 
 	mu       sync.Mutex
-	active   map[string]activeRequest // requests in flight, by id
+	active   map[string]activeRequest // requests in flight; the key is the id, unless the client is shared
 	received uint64                   // number of requests so far
-	lastUsed time.Time                // when the client last sent or received something; see idle
+	lastUsed time.Time                // when the client last had a request or a stream; see idle
 	streams  int                      // open streams that belong to no request
 	pending  changes                  // changes of which the client was not notified yet
 	stopped  bool                     // no more requests begin; stop has cancelled the requests in flight

@@ -51,7 +51,7 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 	}
 	v := r.upstreamView()
 	for _, item := range r.cat.cfg.upstream.List(ctx, kind, v) {
-		if len(item.Groups) == 0 || !isVisible(v.Groups, item.Groups) { // isVisible takes no groups for the basic group
+		if len(item.Groups) == 0 || !isVisible(v.Groups, item.Groups) { // without groups an item is hidden, not in the basic group
 			continue
 		}
 		body := withMembers(make(object, len(item.Entry)+1), item.Entry)
