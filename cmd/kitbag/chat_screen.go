@@ -34,7 +34,7 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	}
 	err = term.Run(cmd.Context(), term.Options{Colour: p.colour, History: history, Complete: complete}, func(ctx context.Context, s *term.Screen) error {
 		defer slog.SetDefault(slog.Default())
-		slog.SetDefault(slog.New(notices{log: s}))
+		slog.SetDefault(slog.New(noticeHandler{log: s}))
 		prompt := &prompt{out: s, screen: s}
 		r := &runner{show: showScreen(s, p), painter: p, prompt: prompt, log: s}
 		return f.run(ctx, cmd, r, s)

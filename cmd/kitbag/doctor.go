@@ -169,7 +169,7 @@ func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 // checkWindow reports the size of the context window that a run would assume.
 func (f *doctorFlags) checkWindow() check {
 	cfg := agent.Config{Window: agent.Window{Tokens: f.window}}
-	if _, err := f.applyCatalog(&cfg, f.names()...); err != nil {
+	if _, err := f.applyCatalog(&cfg); err != nil {
 		return check{"window", checkFailed, err.Error(), "correct the file that kitbag.json names under models"}
 	}
 	if cfg.Window.Tokens == 0 {

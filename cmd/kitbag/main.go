@@ -40,7 +40,7 @@ func main() {
 	// With Notify, a write to a closed pipe (kitbag … | head) returns an error instead of killing the process in the
 	// middle of a call. signal.Ignore would also apply to the commands that tools start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	slog.SetDefault(slog.New(notices{log: os.Stderr}))
+	slog.SetDefault(slog.New(noticeHandler{log: os.Stderr}))
 	ctx, stop := interruptible(context.Background(), os.Stderr)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if e, ok := errors.AsType[*exit](err); ok {
 		code, err = e.code, e.err
 	}
-	if writeErr := out.failed(); writeErr != nil {
+	if writeErr := out.firstError(); writeErr != nil {
 		if errors.Is(writeErr, syscall.EPIPE) {
 			return exitError // the reader, such as head, closed the pipe
 		}

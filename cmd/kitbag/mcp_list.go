@@ -21,7 +21,7 @@ import (
 
 // load reads the files, which must name at least one server.
 func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
-	configs, broken, err = loadConfigs(serverFiles(f.files))
+	configs, broken, err = loadConfigs(wholeFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
 		err = fmt.Errorf("no MCP server in %s; add one under mcpServers", strings.Join(f.files, ", "))
 	}

@@ -177,7 +177,7 @@ func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, e
 		if cfg, err = mcpgateway.Load(f.config); err != nil {
 			return cfg, err
 		}
-		if err := pin(f.config, cfg.Servers); err != nil {
+		if err := usePins(f.config, cfg.Servers); err != nil {
 			return cfg, err
 		}
 		if len(cfg.Servers) == 0 && !changed("mcp") {

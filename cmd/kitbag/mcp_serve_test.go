@@ -27,7 +27,7 @@ func TestOtherStyle(t *testing.T) {
 	for style, told := range map[string]int{"per-group": 1, "discover": 0} {
 		var out, log bytes.Buffer
 		defer slog.SetDefault(slog.Default())
-		slog.SetDefault(slog.New(notices{log: &log}))
+		slog.SetDefault(slog.New(noticeHandler{log: &log}))
 		run(t.Context(), []string{"mcp", "serve", "--style", style}, strings.NewReader(list+list), &out, &log)
 		if n := strings.Count(log.String(), "instead of opening groups"); n != told {
 			t.Errorf("%s: told %d times: %s", style, n, log.String())

@@ -25,7 +25,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/openai"
 )
 
-// apiAnthropic is the name of the API of package anthropic. The other APIs are those of package openai.
+// apiAnthropic is the API of package anthropic. Package openai has the other APIs.
 const apiAnthropic = "anthropic"
 
 var apis = []string{string(openai.APIChat), string(openai.APIResponses), apiAnthropic}
@@ -34,27 +34,27 @@ var apis = []string{string(openai.APIChat), string(openai.APIResponses), apiAnth
 type modelSettings struct {
 	model     string   // "" for $KITBAG_MODEL
 	api       string   // one of apis; "" for $KITBAG_API or, if that is not set, an API chosen by each model's name
-	endpoint  endpoint // of the models of one vendor
+	endpoint  endpoint // for the models of one vendor
 	fallback  []string // models to call if the ones before them fail
-	effort    string   // of the reasoning; "" for the model's default
-	thinking  string   // of Claude models, see parseThinking; "" for the model's default
-	cache     string   // of Claude models; "" for five minutes
-	lateTools *bool    // whether the endpoint accepts tools at the end of a conversation; nil if that is unknown
+	effort    string   // how much the models reason, such as low; "" for the model's default
+	thinking  string   // for Claude models, see parseThinking; "" for the model's default
+	cache     string   // how long Anthropic keeps the prompt: 1h or off; "" for five minutes
+	lateTools *bool    // whether the endpoint accepts tools added in mid-conversation; nil if unknown
 }
 
-// An endpoint is a server of a vendor's API. The key of one vendor must not be sent to the server of another.
+// An endpoint is a server of a vendor's API. Models of other vendors do not use it, as it must not get their keys.
 type endpoint struct {
-	url    string // "" for the vendor's environment variable
-	vendor *vendor
+	url    string  // "" for the vendor's environment variable
+	vendor *vendor // nil for the first model's vendor; set if the URL is from a configuration
 }
 
-// UnmarshalJSON reads the URL only: the vendor follows from the configuration's API and model.
+// UnmarshalJSON reads the URL. readSettings sets the vendor, which depends on the configuration's API and model.
 func (e *endpoint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &e.url) }
 
 func (e endpoint) String() string { return e.url }
 
-// A vendor has the names of the environment variables for its API.
-type vendor struct{ key, url string }
+// A vendor has the names of the environment variables for its API: with the key, and with the URL of its server.
+type vendor struct{ keyVar, urlVar string }
 
 var (
 	vendorOpenAI    = &vendor{"OPENAI_API_KEY", "OPENAI_BASE_URL"}
@@ -158,7 +158,7 @@ func (m *watchedModel) Generate(ctx context.Context, req *model.Request) iter.Se
 	}
 }
 
-// openNamed opens one of the models. The key is read from the environment only: a flag would be visible to every
+// openNamed opens the model with the name. The key is read from the environment only: a flag would be visible to every
 // user of the machine, and files end up in repositories.
 func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	api := cmp.Or(s.api, os.Getenv("KITBAG_API"))
@@ -169,15 +169,15 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 		return nil, usage("unknown API %q in --api, KITBAG_API or kitbag.json; choose from %s", api, strings.Join(apis, ", "))
 	}
 	v := vendorOf(api, name)
-	url, endpointVendor := os.Getenv(v.url), cmp.Or(s.endpoint.vendor, vendorOf(api, s.names()[0]))
+	url := os.Getenv(v.urlVar)
 	var lateTools *bool
-	if endpointVendor == v { // a flag overrides the variable, which overrides a file
-		lateTools = s.lateTools
-		if s.endpoint.vendor == nil {
-			url = cmp.Or(s.endpoint.url, url)
-		} else {
-			url = cmp.Or(url, s.endpoint.url)
+	switch s.endpoint.vendor { // a flag overrides the variable, which overrides a configuration
+	case nil:
+		if v == vendorOf(api, s.names()[0]) {
+			url, lateTools = cmp.Or(s.endpoint.url, url), s.lateTools
 		}
+	case v:
+		url, lateTools = cmp.Or(url, s.endpoint.url), s.lateTools
 	}
 	var extra map[string]json.RawMessage
 	if s.effort != "" {
@@ -188,15 +188,15 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 		extra = map[string]json.RawMessage{"reasoning_effort": level}
 	}
 	if v == vendorOpenAI {
-		return openai.New(openai.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), API: openai.API(api), Extra: extra, LateTools: lateTools})
+		return openai.New(openai.Config{Model: name, BaseURL: url, Key: os.Getenv(v.keyVar), API: openai.API(api), Extra: extra, LateTools: lateTools})
 	}
 	thinking, err := parseThinking(s.thinking)
 	if err != nil {
 		return nil, err
 	}
-	m, err := anthropic.New(anthropic.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), Extra: extra, LateTools: lateTools,
+	m, err := anthropic.New(anthropic.Config{Model: name, BaseURL: url, Key: os.Getenv(v.keyVar), Extra: extra, LateTools: lateTools,
 		Thinking: thinking, Cache: anthropic.Cache(s.cache)})
-	if err != nil && api == "" && os.Getenv(v.key) == "" && os.Getenv(vendorOpenAI.url) != "" {
+	if err != nil && api == "" && os.Getenv(v.keyVar) == "" && os.Getenv(vendorOpenAI.urlVar) != "" {
 		err = fmt.Errorf("%w; if the server of OPENAI_BASE_URL has %s, set KITBAG_API=chat", err, name)
 	}
 	return m, err
@@ -217,42 +217,42 @@ func parseThinking(text string) (anthropic.Thinking, error) {
 	return anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: tokens}, nil
 }
 
-// remedy returns the remedy for a failed model call; "" if none is known. The error names the settings of its model, so the
-// remedy names the model, the URL or the key only if the models are of several vendors.
+// remedy returns what the user should check after a failed model call, or "". An error about a model or a key names the
+// settings of one vendor; if there are models of several vendors, the remedy names the settings of all of them.
 func (s *modelSettings) remedy(e *model.Error) string {
-	var keys, urls []string
+	var keyVars, urlVars []string
 	for _, name := range s.names() {
 		v := vendorOf(cmp.Or(s.api, os.Getenv("KITBAG_API")), name)
-		if !slices.Contains(keys, v.key) {
-			keys, urls = append(keys, v.key), append(urls, v.url)
+		if !slices.Contains(keyVars, v.keyVar) {
+			keyVars, urlVars = append(keyVars, v.keyVar), append(urlVars, v.urlVar)
 		}
 	}
-	key, url := strings.Join(keys, " and "), strings.Join(urls, ", ")+" or --base-url"
+	urlSettings := strings.Join(urlVars, ", ") + " or --base-url"
 	switch {
 	case e.Kind == model.KindConnection:
-		return "check that the server runs, and " + url
-	case len(keys) > 1 && e.Status == http.StatusNotFound:
-		return "check the model, KITBAG_MODEL or --model, and the server, " + url
-	case len(keys) > 1 && e.Kind == model.KindAuthentication:
-		return "check " + key
+		return "check that the server runs, and " + urlSettings
+	case len(keyVars) > 1 && e.Status == http.StatusNotFound:
+		return "check the model, KITBAG_MODEL or --model, and the server, " + urlSettings
+	case len(keyVars) > 1 && e.Kind == model.KindAuthentication:
+		return "check " + strings.Join(keyVars, " and ")
 	}
 	return ""
 }
 
-// modelKeys returns the keys of the models in the environment.
+// modelKeys returns the API keys in the environment.
 func modelKeys() (keys []string) {
 	for _, v := range []*vendor{vendorOpenAI, vendorAnthropic} {
-		if key := os.Getenv(v.key); key != "" {
+		if key := os.Getenv(v.keyVar); key != "" {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// applyCatalog sets the window and the price of the models in cfg, if they are known and needed. It also returns the
-// price; nil if it is unknown.
-func (f *agentFlags) applyCatalog(cfg *agent.Config, names ...string) (price func(string, message.Usage) float64, err error) {
-	table := catalog.Default()
+// applyCatalog sets the window in cfg if it is not set, and the price of answers if cfg limits the cost. It returns the
+// price; nil unless the prices of all models are known.
+func (f *agentFlags) applyCatalog(cfg *agent.Config) (price func(model string, u message.Usage) float64, err error) {
+	table, names := catalog.Default(), f.names()
 	if f.modelsFile != "" {
 		data, err := readSmall(f.modelsFile, os.Stat)
 		var userTable *catalog.Table
@@ -265,16 +265,14 @@ func (f *agentFlags) applyCatalog(cfg *agent.Config, names ...string) (price fun
 		table = table.With(userTable)
 	}
 	cfg.Window.Tokens = cmp.Or(cfg.Window.Tokens, smallestWindow(table, names))
-	for _, name := range slices.Backward(names) { // every model must have a price; that of the first is for answers without a model
-		if price, err = table.Price(name); err != nil {
-			break
+	for _, name := range slices.Backward(names) { // backward, since answers without a model's name cost as much as the first model's
+		price, err = table.Price(name)
+		switch {
+		case err != nil && cfg.Limits.Cost > 0:
+			return nil, fmt.Errorf("--max-cost: %w; add the price to a file that kitbag.json names as models (kitbag run --help)", err)
+		case err != nil:
+			return nil, nil // without a limit the price may be unknown
 		}
-	}
-	if err != nil && cfg.Limits.Cost > 0 {
-		return nil, fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
-	}
-	if err != nil {
-		return nil, nil // the price is unknown
 	}
 	if cfg.Limits.Cost > 0 {
 		cfg.Limits.Price = price

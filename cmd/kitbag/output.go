@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,59 +22,56 @@ type checkedWriter struct {
 	err error // the first error
 }
 
-func (o *checkedWriter) Write(p []byte) (int, error) {
-	n, err := o.Writer.Write(p)
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
 	if err != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.err == nil {
-			o.err = err
-		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, err)
 	}
 	return n, err
 }
 
-// failed returns the first error, or nil.
-func (o *checkedWriter) failed() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.err
+func (w *checkedWriter) firstError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 func isTerminal(stream any) bool {
-	if o, ok := stream.(*checkedWriter); ok {
-		stream = o.Writer
+	if w, ok := stream.(*checkedWriter); ok {
+		stream = w.Writer
 	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// notices is a [slog.Handler] that prints warnings of packages like kitbag's own, without time and level.
-type notices struct {
+// A noticeHandler prints the warnings of other packages in the format of kitbag's own warnings, without time and level.
+type noticeHandler struct {
 	log   io.Writer
 	attrs []slog.Attr
 }
 
-func (n notices) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h noticeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-func (n notices) Handle(_ context.Context, r slog.Record) error {
+func (h noticeHandler) Handle(_ context.Context, r slog.Record) error {
 	line := "! " + r.Message
 	add := func(a slog.Attr) bool {
 		line += fmt.Sprintf("; %s: %s", a.Key, a.Value)
 		return true
 	}
-	for _, a := range n.attrs {
+	for _, a := range h.attrs {
 		add(a)
 	}
 	r.Attrs(add)
-	_, err := fmt.Fprintln(n.log, plainLine(line))
+	_, err := fmt.Fprintln(h.log, plainLine(line))
 	return err
 }
 
-func (n notices) WithAttrs(attrs []slog.Attr) slog.Handler {
-	n.attrs = slices.Concat(n.attrs, attrs)
-	return n
+func (h noticeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.attrs = slices.Concat(h.attrs, attrs)
+	return h
 }
 
 // WithGroup ignores groups: attributes are printed without them.
-func (n notices) WithGroup(string) slog.Handler { return n }
+func (h noticeHandler) WithGroup(string) slog.Handler { return h }

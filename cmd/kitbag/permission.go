@@ -25,15 +25,14 @@ func permissionCommand() *cobra.Command {
 
 // policyFlags are the flags that make up a policy.
 type policyFlags struct {
-	mode             string
+	mode             string // "" for the mode of the settings file or the configurations
 	allow, ask, deny []string
-	dirs             []string
-	settings         string
-	trust            bool
+	dirs             []string // working directories besides the current one
+	settings         string   // a file; "" for none
+	trustReadOnly    bool     // trust claims of tools to be read-only
 }
 
-// register adds the flags under the names that "kitbag run" uses. mode has no default here, since a line of
-// input or a file may set it.
+// register adds the flags, under the same names as for "kitbag run".
 func (f *policyFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.mode, "mode", "", "one of "+strings.Join(modes, ", "))
@@ -42,11 +41,11 @@ func (f *policyFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
 	fl.StringVar(&f.settings, "settings", "", "a `FILE` with rules under permissions")
-	fl.BoolVar(&f.trust, "trust-read-only", false, "allow tools that claim to be read-only")
+	fl.BoolVar(&f.trustReadOnly, "trust-read-only", false, "allow tools that claim to be read-only")
 }
 
-// policy makes a policy from the flags, including the file of --settings. Unknown members of that file only cause a
-// warning, since the file may belong to another program.
+// policy makes a policy from the flags and the settings file. Unknown members of that file only cause a warning, since the
+// file may belong to another program.
 func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	s := &permission.Settings{}
 	if f.settings != "" {
@@ -74,13 +73,13 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 		return nil, err
 	}
 	p.Rules = append(p.Rules, rules...)
-	// The current directory comes first: patterns such as ./src/** are relative to it.
+	// The current directory must be the first one: patterns such as ./src/** are relative to the first directory.
 	dirs, err := (&toolFlags{dirs: f.dirs}).workDirs()
 	if err != nil {
 		return nil, err
 	}
 	p.Dirs = append(dirs, p.Dirs...)
-	p.TrustReadOnly = f.trust
+	p.TrustReadOnly = f.trustReadOnly
 	return p, nil
 }
 
@@ -107,7 +106,7 @@ are not built in are judged by name only.`,
 			if err := json.Unmarshal(data, st); err != nil {
 				return fmt.Errorf("%s: not a session saved by kitbag run --session: %w", args[0], jsonError(data, err))
 			}
-			p.Rules = append(p.Rules, st.Rules...) // those that the user accepted during the session
+			p.Rules = append(p.Rules, st.Rules...) // rules that the user accepted during the session
 			return replay(cmd.OutOrStdout(), p, st)
 		},
 	}
@@ -115,7 +114,7 @@ are not built in are judged by name only.`,
 	return cmd
 }
 
-// replay prints the decision of p about every call of the session, and the recorded outcome.
+// replay prints what p decides about every call of the session, and the recorded outcome of the call.
 func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 	outcomes := map[string]message.Outcome{}
 	for _, m := range st.Messages {
@@ -129,7 +128,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 		for _, c := range m.ToolCalls() {
 			d := permission.Decide(p, tools.describe(c.Name, c.Input, p.Dirs[0]))
 			count[d.Behavior]++
-			was := cmp.Or(string(outcomes[c.ID]), "waiting") // without a result yet
+			was := cmp.Or(string(outcomes[c.ID]), "waiting") // a call without an outcome waits for approval
 			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plainLine(was), plainLine(d.Reason))
 		}
 	}
@@ -140,7 +139,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 // parseRules reads the rules of the flags --allow, --ask and --deny.
 func parseRules(texts map[permission.Behavior][]string) ([]permission.Rule, error) {
 	var rules []permission.Rule
-	for _, b := range []permission.Behavior{permission.Deny, permission.Ask, permission.Allow} {
+	for _, b := range []permission.Behavior{permission.Deny, permission.Ask, permission.Allow} { // in the same order every time
 		for _, text := range texts[b] {
 			r, err := permission.ParseRule(text, b)
 			if err != nil {

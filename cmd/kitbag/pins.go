@@ -20,8 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Pins are stored in the user's configuration directory, with one file of pins for each server file, since two server
-// files may have servers of the same name. A pin file stores the path of its server file in the keys of servers.
+// Pins are stored in the user's configuration directory, with a separate pin file for each server file.
 
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -31,39 +30,40 @@ func pinDir() (string, error) {
 	return filepath.Join(dir, "kitbag", "mcp-pins"), nil
 }
 
-// filePins are the pins of the servers in one server file.
-type filePins struct {
+// serverFilePins are the pins of the servers in one server file.
+type serverFilePins struct {
 	mcpclient.PinFile
 	serverFile string // absolute path
 }
 
-func (f filePins) key(server string) string { return server + "\n" + f.serverFile }
+// pinKey returns a server's key in a pin file. With the path in the key, kitbag mcp pins can tell which server file a
+// pin file is for.
+func pinKey(server, serverFile string) string { return server + "\n" + serverFile }
 
-func (f filePins) Load(server string) (map[string]mcpclient.Pin, error) {
-	return f.PinFile.Load(f.key(server))
+func (p serverFilePins) Load(server string) (map[string]mcpclient.Pin, error) {
+	return p.PinFile.Load(pinKey(server, p.serverFile))
 }
 
-func (f filePins) Update(server string, change func(map[string]mcpclient.Pin)) error {
-	return f.PinFile.Update(f.key(server), change)
+func (p serverFilePins) Update(server string, change func(map[string]mcpclient.Pin)) error {
+	return p.PinFile.Update(pinKey(server, p.serverFile), change)
 }
 
-// pinsOf returns the pins of the servers in the file.
-func pinsOf(file string) (filePins, error) {
-	path, err := filepath.Abs(file)
+func pinsOf(serverFile string) (serverFilePins, error) {
+	path, err := filepath.Abs(serverFile)
 	if err != nil {
-		return filePins{}, err
+		return serverFilePins{}, err
 	}
 	dir, err := pinDir()
 	if err != nil {
-		return filePins{}, err
+		return serverFilePins{}, err
 	}
 	sum := sha256.Sum256([]byte(path))
-	return filePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
+	return serverFilePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
 }
 
-// pin sets the pins of the servers, so that each tool is pinned when it is first allowed.
-func pin(file string, configs []mcpclient.Server) error {
-	pins, err := pinsOf(file)
+// usePins makes the servers of a file store pins, so that each tool is pinned when it is first allowed.
+func usePins(serverFile string, configs []mcpclient.Server) error {
+	pins, err := pinsOf(serverFile)
 	for i := range configs {
 		configs[i].Options.Pins = pins
 	}
@@ -76,7 +76,7 @@ func applyPolicy(p *permission.Policy, configs []mcpclient.Server) {
 	if p == nil {
 		return
 	}
-	rules := &permission.Policy{Rules: p.Rules}
+	rules := &permission.Policy{Rules: p.Rules} // without the mode, which may allow every tool
 	for i := range configs {
 		configs[i].Options.TrustReadOnly = configs[i].Options.TrustReadOnly || p.TrustReadOnly
 		configs[i].Options.PinListed = func(tool string) bool {
@@ -90,7 +90,7 @@ func applyPolicy(p *permission.Policy, configs []mcpclient.Server) {
 type pinReport struct {
 	File   string `json:"file"`
 	Server string `json:"server"`
-	Tool   string `json:"tool"` // or mcpclient.ServerPin
+	Tool   string `json:"tool"` // or mcpclient.ServerPin, for instructions and groups
 	mcpclient.Pin
 	Diff string `json:"diff,omitempty"`
 
@@ -104,8 +104,6 @@ func (p pinReport) title() string {
 	}
 	return plainLine(p.Tool)
 }
-
-func (p pinReport) key() string { return p.Server + "\n" + p.File }
 
 type pinFlags struct{ mcpFlags }
 
@@ -155,8 +153,8 @@ func (f *pinFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// changeCommand makes a subcommand that changes pins and prints the changed ones. change reports whether it has changed
-// the pin.
+// changeCommand makes the subcommand accept or remove, which calls change for each pin that the arguments select. change
+// reports whether it has changed the pin.
 func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpclient.Pin, pinReport) bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " [flags] SERVER [TOOL...]",
@@ -170,7 +168,7 @@ func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpc
 			}
 			var changed []pinReport
 			for _, p := range pins {
-				err := p.pinFile.Update(p.key(), func(all map[string]mcpclient.Pin) {
+				err := p.pinFile.Update(pinKey(p.Server, p.File), func(all map[string]mcpclient.Pin) {
 					if change(all, p) {
 						changed = append(changed, p)
 					}
@@ -185,7 +183,7 @@ func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpc
 			if f.json {
 				return f.print(cmd.OutOrStdout(), changed)
 			}
-			for _, p := range changed {
+			for _, p := range changed { // each line begins with "accepted" or "removed"
 				fmt.Fprintf(cmd.OutOrStdout(), "%sed %s %s of %s\n", strings.TrimSuffix(name, "e"), plainLine(p.Server), p.title(), plainLine(p.File))
 			}
 			return nil
@@ -195,7 +193,7 @@ func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpc
 	return cmd
 }
 
-// find returns the pins of the named server and tools, or all.
+// find returns the pins that the arguments SERVER and TOOL select; all pins without arguments.
 func (f *pinFlags) find(args []string) ([]pinReport, error) {
 	all, err := f.all()
 	if err != nil || len(args) == 0 {
@@ -233,13 +231,13 @@ func (f *pinFlags) all() ([]pinReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	var only []string
+	var serverFiles []string // the files of --mcp; nil for all
 	for _, name := range f.files {
 		abs, err := filepath.Abs(name)
 		if err != nil {
 			return nil, err
 		}
-		only = append(only, abs)
+		serverFiles = append(serverFiles, abs)
 	}
 	out := []pinReport{}
 	var errs []error
@@ -249,7 +247,7 @@ func (f *pinFlags) all() ([]pinReport, error) {
 		errs = append(errs, err)
 		for _, key := range slices.Sorted(maps.Keys(servers)) {
 			server, file, _ := strings.Cut(key, "\n")
-			if only != nil && !slices.Contains(only, file) {
+			if serverFiles != nil && !slices.Contains(serverFiles, file) {
 				continue
 			}
 			for _, tool := range slices.Sorted(maps.Keys(servers[key])) {
@@ -262,7 +260,7 @@ func (f *pinFlags) all() ([]pinReport, error) {
 	return out, errors.Join(errs...)
 }
 
-// print prints pins: changed ones with their difference, others by name only.
+// print prints the names of the pinned tools, with the diff of a tool that has changed.
 func (f *pinFlags) print(w io.Writer, pins []pinReport) error {
 	if f.json {
 		return json.NewEncoder(w).Encode(map[string]any{"pins": pins})
@@ -270,21 +268,21 @@ func (f *pinFlags) print(w io.Writer, pins []pinReport) error {
 	if len(pins) == 0 {
 		fmt.Fprintln(w, "no tool is pinned")
 	}
-	last := ""
+	lastKey := ""
 	for _, p := range pins {
-		if p.key() != last {
-			last = p.key()
+		if key := pinKey(p.Server, p.File); key != lastKey {
+			lastKey = key
 			fmt.Fprintf(w, "%s, of %s:\n", plainLine(p.Server), plainLine(p.File))
 		}
 		if p.Changed == nil {
 			fmt.Fprintf(w, "  %s\n", p.title())
 			continue
 		}
-		arg := plainLine(p.Tool)
+		toolArg := plainLine(p.Tool)
 		if p.Tool == mcpclient.ServerPin {
-			arg = "''"
+			toolArg = "''"
 		}
-		fmt.Fprintf(w, "  %s: changed and withheld from the model; accept it with: kitbag mcp pins accept %s %s\n  %s\n", p.title(), plainLine(p.Server), arg, indented(p.Diff))
+		fmt.Fprintf(w, "  %s: changed and withheld from the model; accept it with: kitbag mcp pins accept %s %s\n  %s\n", p.title(), plainLine(p.Server), toolArg, indented(p.Diff))
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ type runFlags struct {
 // agentFlags describe an agent and its conversation, for "kitbag run" and "kitbag chat".
 type agentFlags struct {
 	session          string // the session file; "" for a conversation that ends with the program
-	trustSession     bool   // accept a file that is not sealed with the user's key
-	noRedact         bool   // do not redact what is saved and shown
+	trustSession     bool   // accept a session file that is not sealed with the user's key
+	noRedact         bool   // save and show secrets
 	mode             string // one of modes
 	allow, ask, deny []string
 	settings
@@ -150,16 +150,16 @@ code 3 and lists the waiting calls.
 	return cmd
 }
 
-// run runs the agent with the answers and the task as inputs. Without any it continues the session and asks about its
-// pending calls again.
+// run runs the agent with the answers and the task as inputs. Without inputs it continues the session, and asks about the
+// calls that wait.
 func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
-	for _, s := range f.answers {
-		c, err := parseAnswer(s)
+	for _, text := range f.answers {
+		answer, err := parseAnswer(text)
 		if err != nil {
 			return err
 		}
-		inputs = append(inputs, c)
+		inputs = append(inputs, answer)
 	}
 	if len(args) == 1 {
 		task, err := readTask(cmd, args[0])
@@ -205,7 +205,7 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 		case err != nil:
 			return "", err
 		case len(data) > maxTask:
-			return "", usage("the task on standard input has more than %d bytes; put it into a file, and let the agent read that", maxTask)
+			return "", usage("the task on standard input has more than %d bytes; put it into a file, and let the agent read the file", maxTask)
 		case !utf8.Valid(data):
 			return "", usage("the task on standard input is not text in UTF-8")
 		}
@@ -217,9 +217,9 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 	return arg, nil
 }
 
-// withAgent opens the conversation and makes its agent, calls use with these, and closes them.
+// withAgent calls use with the conversation of --session, or a new one, and an agent for it. It closes both afterwards.
 func (f *agentFlags) withAgent(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
-	if _, err := f.policy(); err != nil { // check the flags before the file is opened
+	if _, err := f.policy(); err != nil { // check the flags before the session file is opened
 		return err
 	}
 	warn := func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) }
@@ -264,8 +264,7 @@ func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agen
 	return &flags, nil
 }
 
-// policy checks the settings and returns the rules of the flags and the configurations, flags first. The current
-// directory is the first directory, since relative patterns are relative to it.
+// policy checks the settings and returns the policy of the flags and the configurations. Rules of flags come first.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
@@ -293,14 +292,14 @@ type runner struct {
 	show    show
 	painter *painter
 	prompt  *prompt                             // nil without a terminal
-	answer  func(*event.Approval) event.Confirm // automatic answers; nil for none
-	log     io.Writer                           // for messages
+	answer  func(*event.Approval) event.Confirm // answers instead of the user; nil to ask the user
+	log     io.Writer                           // standard error, or the screen
 	spent   spent
-	models  modelSettings // for the remedies of errors
+	models  modelSettings // for remedies in errors
 }
 
-// newRunner returns a runner that shows events as text or as JSON. With text it has a prompt if the user can both see
-// the question and type: a yes from a pipe is not an answer.
+// newRunner returns a runner that shows events as text or as JSON. A runner for text has a prompt if the user can both see
+// a question and type: a yes from a pipe is not an answer.
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
@@ -330,7 +329,7 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 		case event.EndInterrupted:
 			return &exit{code: exitInterrupted}
 		}
-		if r.prompt == nil && r.answer == nil {
+		if r.prompt == nil && r.answer == nil { // the run waits for answers, and no one can give them now
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
@@ -363,7 +362,7 @@ func (r *runner) runOnce(ctx context.Context, a *agent.Agent, s *conversation, i
 	return end, nil
 }
 
-// withRemedy adds the remedy to an error of a run. If calls wait it lists them.
+// withRemedy adds what the user can do to an error of a run. If a new task was refused since calls wait, it lists the calls.
 func (r *runner) withRemedy(err error, s *conversation) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		if remedy := r.models.remedy(e); remedy != "" {
@@ -377,8 +376,8 @@ func (r *runner) withRemedy(err error, s *conversation) error {
 	return err
 }
 
-// askAll asks about all calls that wait for approval. It fails if there are none: then only calls of external tools
-// wait, which the user cannot answer here.
+// askAll asks about all calls that wait for approval. It fails if only calls of external tools wait, since the user cannot
+// answer those here.
 func (r *runner) askAll(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
@@ -429,7 +428,7 @@ func (r *runner) listPending(s *conversation) {
 	}
 }
 
-// workDirs returns the current directory and the directories of --dir and the configurations.
+// workDirs returns the current directory, which must be first, and the directories of --dir and the configurations.
 func (f *toolFlags) workDirs() ([]string, error) {
 	cwd, err := currentDir()
 	if err != nil {

@@ -84,6 +84,7 @@ current directory can only restrict until you trust it.`,
 	return cmd
 }
 
+// spec checks the flags, and returns the confinement that the flags and the configurations describe.
 func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	var none sandbox.Spec
 	profile := permission.Profile(f.profile)
@@ -93,7 +94,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 		if err != nil {
 			return none, usage("--write %s: %w; name a directory that exists", d, err)
 		}
-		if abs == "/" { // refuse it here, before a long search for protected files
+		if abs == "/" { // package sandbox would refuse it too, after a long search for protected files
 			return none, usage("--write /: the root cannot be made writable as a whole; name a directory of your own")
 		}
 		dirs[i] = abs
@@ -116,15 +117,15 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	if err != nil {
 		return none, err
 	}
-	c, err := untrustedConfig(f.trust, false, log)
+	c, err := untrustedConfig(f.trust, false, log) // no warning about skills, which the sandbox does not use
 	if err != nil {
 		return none, err
 	}
 	if len(dirs) == 0 {
+		if cwd == "/" && profile == permission.ProfileWork {
+			return none, usage("the current directory is /, which cannot be made writable as a whole; change to another directory, or name one with --write")
+		}
 		dirs = []string{cwd}
-	}
-	if cwd == "/" && len(f.write) == 0 && profile == permission.ProfileWork {
-		return none, usage("the current directory is /, which cannot be made writable as a whole; change to another, or name one with --write")
 	}
 	s, err := c.sandbox.spec(profile, dirs)
 	s.Network = f.network
@@ -138,12 +139,12 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c := exec.CommandContext(cmd.Context(), args[0], args[1:]...)
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // it may handle the signal
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // not SIGKILL, so that the command can clean up
 	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), log
-	if o, ok := c.Stdout.(*checkedWriter); ok {
-		c.Stdout = o.Writer // pass the file itself, as commands behave differently at a terminal
+	if w, ok := c.Stdout.(*checkedWriter); ok {
+		c.Stdout = w.Writer // pass the file itself, as commands behave differently at a terminal
 	}
-	stderr := &tail{to: log}
+	stderr := &tailWriter{Writer: log}
 	if spec.Profile != permission.ProfileOpen {
 		c.Stderr = stderr
 	}
@@ -157,13 +158,13 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if _, ok := errors.AsType[*exec.ExitError](runErr); runErr != nil && !ok && !errors.Is(runErr, context.Canceled) {
-		return runErr
+		return runErr // the command did not run; otherwise its exit code says how it ended
 	}
 	code := c.ProcessState.ExitCode()
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal()) // as in shells
 	}
-	if why := sandbox.Denied(spec, code, stderr.text); why != "" {
+	if why := sandbox.Denied(spec, code, stderr.tail); why != "" {
 		fmt.Fprintf(log, "! %s (to grant more: --write DIR, --network, --profile work or open, reveal in kitbag.json)\n", plainLine(why))
 	}
 	if result.Left {
@@ -181,18 +182,18 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A tail is a writer that forwards its input and keeps the last part of it.
-type tail struct {
-	to   io.Writer
-	text []byte
+// A tailWriter forwards its input, and keeps at least the last tailSize bytes.
+type tailWriter struct {
+	io.Writer
+	tail []byte
 }
 
-const tailSize = 16 << 10
+const tailSize = 16 << 10 // enough for the error that ended a command
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if over := len(t.text) - tailSize; over > tailSize { // cut rarely, since each cut copies the rest
-		t.text = append(t.text[:0], t.text[over:]...)
+func (t *tailWriter) Write(p []byte) (int, error) {
+	t.tail = append(t.tail, p...)
+	if len(t.tail) > 2*tailSize { // cut rarely, since each cut copies the rest
+		t.tail = append(t.tail[:0], t.tail[len(t.tail)-tailSize:]...)
 	}
-	return t.to.Write(p)
+	return t.Writer.Write(p)
 }

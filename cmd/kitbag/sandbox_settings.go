@@ -16,13 +16,13 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxSettings is the member "sandbox" of a configuration. All paths are absolute.
+// sandboxSettings are the member "sandbox" of a configuration. All paths are absolute.
 type sandboxSettings struct {
-	Use     string   // auto, required or off; "" is auto
-	Write   []string // further writable directories
-	Protect []string // further read-only paths in writable directories
-	Hide    []string // further unreadable paths
-	Reveal  []string // secret paths that are still readable
+	Use     string   // useAuto, useRequired or useOff; "" is useAuto
+	Write   []string // directories to make writable, in addition to the working directories
+	Protect []string // paths in writable directories to make read-only, in addition to package builtin's
+	Hide    []string // paths to make unreadable, in addition to package builtin's
+	Reveal  []string // paths that package builtin would make unreadable
 }
 
 const (
@@ -46,14 +46,14 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	s := &c.sandbox
 	known := map[string]any{"use": &s.Use, "write": &s.Write, "protect": &s.Protect, "hide": &s.Hide, "reveal": &s.Reveal}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		switch to := known[key]; {
+		switch target := known[key]; {
 		case key == "network":
 			return fail(`.network: unknown key; write "Network" under permissions.allow or permissions.deny`)
-		case to == nil:
+		case target == nil:
 			return fail(".%s: unknown key; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
-		case json.Unmarshal(members[key], to) != nil && key == "use":
+		case json.Unmarshal(members[key], target) != nil && key == "use":
 			return fail(".use must be a string; it is %.40s", members[key])
-		case json.Unmarshal(members[key], to) != nil:
+		case json.Unmarshal(members[key], target) != nil:
 			return fail(".%s must be a list of paths; it is %.40s", key, members[key])
 		}
 	}
@@ -81,7 +81,7 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	return nil
 }
 
-// merge joins the settings of s and t. s has precedence, but the result requires a sandbox if one of them does.
+// merge joins the settings of s and t. Use is from s if both have it, but useRequired has precedence.
 func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	use := cmp.Or(s.Use, t.Use)
 	if t.Use == useRequired {
@@ -96,7 +96,7 @@ func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	}
 }
 
-// restricted returns the settings of s that only remove access.
+// restricted returns the settings of s that remove access.
 func (s sandboxSettings) restricted() sandboxSettings {
 	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
 	if s.Use != useOff {
@@ -134,16 +134,16 @@ func (s sandboxSettings) backend(dirs []string) (*builtin.Local, error) {
 	for _, path := range s.Reveal {
 		for _, hidden := range spec.Hide {
 			if rel, err := filepath.Rel(hidden, path); err == nil && filepath.IsLocal(rel) {
-				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that directory, or remove this from the list", path, hidden)
+				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal %[2]s, or remove %[1]s from the list", path, hidden)
 			}
 		}
 	}
 	return l, nil
 }
 
-// spec returns the confinement of a command with the profile and the working directories.
+// spec returns the confinement of one command with the profile, which works in dirs.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
-	s.Use = useAuto // the profile decides
+	s.Use = useAuto // Use is for the commands of agents; here the profile decides
 	// The root cannot be made writable, and searching it for protected files would take long.
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
 	l, err := s.backend(dirs)

@@ -24,7 +24,7 @@ caches it writes only for itself.`,
 		Example: "  kitbag sandbox status\n  kitbag sandbox status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := untrustedConfig(trust, false, cmd.ErrOrStderr())
+			c, err := untrustedConfig(trust, false, cmd.ErrOrStderr()) // no warning about skills, which the sandbox does not use
 			if err != nil {
 				return err
 			}
@@ -44,10 +44,10 @@ caches it writes only for itself.`,
 	return cmd
 }
 
-// A sandboxReport is what "kitbag sandbox status --json" prints.
+// A sandboxReport is the output of "kitbag sandbox status". Its JSON must not change, since other programs read it.
 type sandboxReport struct {
 	Confines bool   `json:"confines"`         // the profiles read and work are available
-	Reason   string `json:"reason,omitempty"` // why they are not
+	Reason   string `json:"reason,omitempty"` // why the profiles are not available
 	Use      string `json:"use"`              // the setting sandbox.use
 
 	Layers    []layerReport `json:"layers"`
@@ -57,6 +57,7 @@ type sandboxReport struct {
 	Caches    []coveredPath `json:"caches"`
 }
 
+// A layerReport has the fields of a [sandbox.Layer].
 type layerReport struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -114,15 +115,15 @@ func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
 	default:
 		fmt.Fprint(to, "\nCommands are confined.\n")
 	}
-	r.list(to, "Writable, in addition to a private /tmp:", r.Writable)
-	r.list(to, "Read-only within these:", r.Protected)
-	r.list(to, "Not readable:", r.Hidden)
-	r.list(to, "Caches, of which each command writes its own copy:", r.Caches)
+	printPaths(to, "Writable, in addition to a private /tmp:", r.Writable)
+	printPaths(to, "Read-only within these:", r.Protected)
+	printPaths(to, "Not readable:", r.Hidden)
+	printPaths(to, "Caches, of which each command writes its own copy:", r.Caches)
 	return nil
 }
 
-// list prints the existing paths, and counts the others.
-func (r *sandboxReport) list(to io.Writer, title string, paths []coveredPath) {
+// printPaths prints the paths that exist, and how many do not exist.
+func printPaths(to io.Writer, title string, paths []coveredPath) {
 	fmt.Fprintf(to, "\n%s\n", title)
 	missing := 0
 	for _, p := range paths {

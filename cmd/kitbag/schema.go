@@ -30,9 +30,10 @@ func schemaGenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen [flags] [DIRECTORY]",
 		Short: "Write the doc comments of a Go package into a file for its tools",
-		Long: `Write the doc comments of a Go package into a file of that package, from which the
-schemas of its tools take them, so that the program needs no source code when it runs.`,
-		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print it",
+		Long: `Write the doc comments of a Go package into a Go file of that package. The schemas of
+the package's tools take their descriptions from this file, so the program needs no
+source code when it runs.`,
+		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print the file",
 		Args:    between(0, 1, "one DIRECTORY, of one package"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

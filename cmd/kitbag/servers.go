@@ -26,7 +26,8 @@ type serverFile struct {
 	data []byte // the part of the file that applies; nil for the whole file
 }
 
-func serverFiles(paths []string) []serverFile {
+// wholeFiles returns server files of which every part applies.
+func wholeFiles(paths []string) []serverFile {
 	var out []serverFile
 	for _, p := range paths {
 		out = append(out, serverFile{path: p})
@@ -34,7 +35,7 @@ func serverFiles(paths []string) []serverFile {
 	return out
 }
 
-// load returns the valid servers of the file, and the errors of the others.
+// load returns the valid servers of the file, and a joined error for the invalid ones.
 func (s serverFile) load() ([]mcpclient.Server, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
@@ -46,10 +47,9 @@ func (s serverFile) load() ([]mcpclient.Server, error) {
 	return configs, err
 }
 
-// loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server does not
-// affect the others.
+// loadConfigs reads the files of MCP servers, and adds the stored logins. A broken server does not affect the others.
 func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
-	fileByPrefix := map[string]string{} // prefixes of the tools' names
+	fileByPrefix := map[string]string{} // by the prefix of the names of a server's tools
 	for _, file := range files {
 		cs, err := file.load()
 		for _, e := range unjoin(err) {
@@ -59,18 +59,18 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 			}
 			broken = append(broken, le)
 		}
-		if err := pin(file.path, cs); err != nil {
+		if err := usePins(file.path, cs); err != nil {
 			return nil, nil, err
 		}
 		for _, cfg := range cs {
 			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name), ".", "_"))
 			if other, taken := fileByPrefix[prefix]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
-					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
+					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one of the servers", other)})
 				continue
 			}
 			fileByPrefix[prefix] = file.path
-			// A caller that knows the sandbox settings and the directories calls withSandbox again, which replaces this.
+			// A caller that knows the settings and the directories of the sandbox replaces it with another withSandbox.
 			configs = append(configs, withSandbox(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
@@ -102,8 +102,8 @@ type serverOptions struct {
 	sandbox sandboxSettings
 }
 
-// withSandbox returns cfg with a command that runs in the sandbox that its entry requires, if any. It has no access to
-// protected and secret paths in dirs, or in the current directory if dirs is nil.
+// withSandbox returns cfg with the sandbox that the server's entry requires, if any. In the sandbox the server cannot
+// access protected and secret paths in dirs, or in the current directory if dirs is nil.
 func withSandbox(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
 	command, ok := cfg.Transport.(mcpclient.Command)
 	if !ok || command.Sandbox.Profile == "" {
@@ -125,7 +125,7 @@ func withSandbox(cfg mcpclient.Server, settings sandboxSettings, dirs []string) 
 		spec.Write, spec.Network = s.Write, s.Network
 		cleanup, err := spec.Command(cmd)
 		if err != nil {
-			return nil, fmt.Errorf("its entry requires a sandbox: %w", err)
+			return nil, fmt.Errorf("the server's entry requires a sandbox: %w", err)
 		}
 		return func() error { _, err := cleanup(); return err }, nil
 	}
@@ -133,7 +133,7 @@ func withSandbox(cfg mcpclient.Server, settings sandboxSettings, dirs []string) 
 	return cfg
 }
 
-// mcpServers has clients of the MCP servers of an agent, which start when one of their groups is opened.
+// mcpServers are the MCP servers of an agent. A server starts when one of its groups is opened.
 type mcpServers struct {
 	clients []*mcpclient.Client
 	groups  []toolkit.Group
@@ -147,7 +147,7 @@ type grouping struct {
 
 // openServers makes the clients and groups for the servers of the files. dirs are the roots of servers
 // that ask for them.
-func openServers(files []serverFile, dirs []string, opts serverOptions, by grouping, log io.Writer) (*mcpServers, error) {
+func openServers(files []serverFile, dirs []string, opts serverOptions, configured grouping, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
 		return nil, err
@@ -173,11 +173,11 @@ func openServers(files []serverFile, dirs []string, opts serverOptions, by group
 			return nil, errors.Join(err, s.close())
 		}
 		s.clients = append(s.clients, c)
-		groups := describeServer(c, mcpgroups.OpenCache(cacheDir, cfg), by.labels == nil || slices.Contains(by.labels, cfg.Name))
-		groups.Denied = mcpgroups.DeniedBy(opts.policy)
-		servers = append(servers, groups)
+		server := describeServer(c, mcpgroups.OpenCache(cacheDir, cfg), configured.labels == nil || slices.Contains(configured.labels, cfg.Name))
+		server.Denied = mcpgroups.DeniedBy(opts.policy)
+		servers = append(servers, server)
 	}
-	groups, _ := mcpgroups.Build(by.groups, servers)
+	groups, _ := mcpgroups.Build(configured.groups, servers)
 	// A group of the configuration may be for servers that this run does not have.
 	s.groups = toolkit.Import(slices.DeleteFunc(groups, func(g toolkit.Group) bool { return len(g.Sources) == 0 && len(g.Skills) == 0 }))
 	return s, nil
@@ -203,20 +203,20 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// maxGroupText is how much of the description of a group is shown, in runes.
+// maxGroupText is how much of the title and the description of a server's own group the model sees, in runes.
 const maxGroupText = 300
 
-// describeServer describes a server for mcpgroups.Build. The groups that the server defines are from its last connection,
-// since listing them would start it.
+// describeServer describes a server for mcpgroups.Build, with ownGroups also the groups that the server defines. They and
+// the names of the tools are from the cache of the last connection, since listing them would start the server.
 func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
 	name := c.Name()
 	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(), Skills: c.Skills(),
 		Strip: "mcp__", Prefix: strings.ReplaceAll(mcpgroups.GroupName(name), ".", "_") + "__"}
-	for _, l := range cache.Labels() {
-		if ownGroups {
-			l.Title, l.Description = shorten(l.Title, maxGroupText), shorten(l.Description, maxGroupText)
-			s.Labels = append(s.Labels, l)
-		}
+	if ownGroups {
+		s.Labels = slices.Clone(cache.Labels())
+	}
+	for i, l := range s.Labels {
+		s.Labels[i].Title, s.Labels[i].Description = shorten(l.Title, maxGroupText), shorten(l.Description, maxGroupText)
 	}
 	s.Source = func(p mcpgroups.Part) tool.Source { return &serverSource{c, cache, p} }
 	return s
@@ -244,11 +244,11 @@ func (s *serverSource) Instructions() string {
 	return fmt.Sprintf("Instructions of the MCP server %q for its tools:\n%s", plain(s.client.Name()), text)
 }
 
-// maxInstructions is how much of a server's instructions is shown, in runes.
+// maxInstructions is how much of a server's instructions the model sees, in runes.
 const maxInstructions = 8 << 10
 
-// Tools connects to the server, which starts it, and returns the tools that are in the group now: the stored
-// list may be outdated.
+// Tools starts the server, and returns the tools that are in the group now: the names from an earlier run may be
+// outdated.
 func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	all, err := s.client.Tools(ctx)
 	if err != nil {
@@ -263,14 +263,14 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 		names = append(names, t.Info().Name)
 	}
 	s.cache.Store(groups, names) // for the next run; this run keeps its groups
-	inGroup := func(name string, labels ...string) bool {
+	inAnyOf := func(labels []string, name string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
 			return slices.Contains(labels, g.Name) && slices.Contains(g.Members(), name)
 		})
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool {
 		name := t.Info().Name
-		outside := s.part.Label != "" && !inGroup(name, s.part.Label) || inGroup(name, s.part.Others...)
-		return outside || !s.part.Keep(name)
+		otherPart := s.part.Label != "" && !inAnyOf([]string{s.part.Label}, name) || inAnyOf(s.part.Others, name)
+		return otherPart || !s.part.Keep(name)
 	}), nil
 }

@@ -83,7 +83,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
-	if r.spent.price, err = f.applyCatalog(&cfg, f.names()...); err != nil {
+	if r.spent.price, err = f.applyCatalog(&cfg); err != nil {
 		return nil, err
 	}
 	if r.prompt != nil {
@@ -180,7 +180,7 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 // serverFiles returns the files of --mcp and the configurations with servers. A configuration that --mcp also names is
 // skipped, since its servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
-	files := serverFiles(f.mcp)
+	files := wholeFiles(f.mcp)
 	for _, s := range f.config.servers {
 		if !slices.ContainsFunc(f.mcp, func(path string) bool {
 			abs, err := filepath.Abs(path)

@@ -198,7 +198,7 @@ func acceptPin(_ context.Context, shown inspect.Pin) error {
 			continue
 		}
 		accepted := false
-		err := p.pinFile.Update(p.key(), func(pins map[string]mcpclient.Pin) {
+		err := p.pinFile.Update(pinKey(p.Server, p.File), func(pins map[string]mcpclient.Pin) {
 			if current, ok := pins[p.Tool]; ok && current.Changed != nil && current.Diff() == shown.Diff {
 				pins[p.Tool], accepted = current.Accept(), true
 			}

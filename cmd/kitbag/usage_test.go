@@ -143,7 +143,7 @@ func TestOutputThatFails(t *testing.T) {
 // TestNotices checks how warnings of packages are printed.
 func TestNotices(t *testing.T) {
 	var log bytes.Buffer
-	l := slog.New(notices{log: &log}).With("file", "a\nb").WithGroup("g")
+	l := slog.New(noticeHandler{log: &log}).With("file", "a\nb").WithGroup("g")
 	l.Info("not this")
 	l.Warn("others can read it\x1b[2J", "keys", []string{"x", "y"})
 	if got := log.String(); got != "! others can read it[2J; file: a\\nb; keys: [x y]\n" {
