@@ -46,7 +46,7 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 }
 
 // showScreen shows events, with the model's text as Markdown, and the tokens of the work so far.
-func showScreen(s *term.Screen, p *painter) show {
+func showScreen(s *term.Screen, p *painter) eventPrinter {
 	tokens, writtenBytes := 0, 0 // of the complete answers; of the current answer
 	// A token has about four bytes. An empty label keeps the label before.
 	showWork := func(label string) { s.Status(label, tokens+writtenBytes/4) }
@@ -113,7 +113,7 @@ func (f *chatFlags) history() (*term.History, error) {
 	if f.noRedact {
 		return term.OpenHistory(file, nil)
 	}
-	r, err := redactor()
+	r, err := newRedactor()
 	if err != nil {
 		return nil, err
 	}

@@ -268,7 +268,7 @@ func TestRunMaxCost(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"", []string{"--max-cost", "1"}, exitError, `--max-cost: no price of the model "test" is known; add it to a file that kitbag.json names as models`},
+		{"", []string{"--max-cost", "1"}, exitError, `--max-cost: no price of the model "test" is known; add the price to a file that kitbag.json names as models`},
 		{"", []string{"--max-cost", "-1"}, exitUsage, "--max-cost -1: it must be a positive number of US dollars"},
 		{`{"models":{"test":{"price":{"input":1,"output":2}}}}`, []string{"--max-cost", "1"}, exitDone, ""},
 		{`{"models":{"test":{"price":{"input":1,"output":2}}}}`, []string{"--max-cost", "0.00001"}, exitLimit, "the cost limit of 1e-05"},

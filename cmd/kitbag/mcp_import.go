@@ -166,7 +166,7 @@ func variableName(s string) string {
 
 // removeSecrets replaces secrets by references to environment variables, whose names it returns.
 func (e *hostServer) removeSecrets(server string) (variables []string, err error) {
-	redact, err := redactor()
+	redact, err := newRedactor()
 	if err != nil {
 		return nil, err
 	}

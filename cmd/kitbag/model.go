@@ -171,12 +171,12 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	v := vendorOf(api, name)
 	url := os.Getenv(v.urlVar)
 	var lateTools *bool
-	switch s.endpoint.vendor { // a flag overrides the variable, which overrides a configuration
-	case nil:
+	switch s.endpoint.vendor {
+	case nil: // the URL is from --base-url, which overrides the variable
 		if v == vendorOf(api, s.names()[0]) {
 			url, lateTools = cmp.Or(s.endpoint.url, url), s.lateTools
 		}
-	case v:
+	case v: // the URL is from a configuration, which the variable overrides
 		url, lateTools = cmp.Or(url, s.endpoint.url), s.lateTools
 	}
 	var extra map[string]json.RawMessage
@@ -265,7 +265,7 @@ func (f *agentFlags) applyCatalog(cfg *agent.Config) (price func(model string, u
 		table = table.With(userTable)
 	}
 	cfg.Window.Tokens = cmp.Or(cfg.Window.Tokens, smallestWindow(table, names))
-	for _, name := range slices.Backward(names) { // backward, since answers without a model's name cost as much as the first model's
+	for _, name := range slices.Backward(names) { // ends with the first model, whose price is for answers without a model's name
 		price, err = table.Price(name)
 		switch {
 		case err != nil && cfg.Limits.Cost > 0:

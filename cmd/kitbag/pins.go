@@ -246,13 +246,13 @@ func (f *pinFlags) all() ([]pinReport, error) {
 		servers, err := pinFile.All()
 		errs = append(errs, err)
 		for _, key := range slices.Sorted(maps.Keys(servers)) {
-			server, file, _ := strings.Cut(key, "\n")
-			if serverFiles != nil && !slices.Contains(serverFiles, file) {
+			server, serverFile, _ := strings.Cut(key, "\n")
+			if serverFiles != nil && !slices.Contains(serverFiles, serverFile) {
 				continue
 			}
 			for _, tool := range slices.Sorted(maps.Keys(servers[key])) {
 				p := servers[key][tool]
-				out = append(out, pinReport{file, server, tool, p, p.Diff(), pinFile})
+				out = append(out, pinReport{serverFile, server, tool, p, p.Diff(), pinFile})
 			}
 		}
 	}

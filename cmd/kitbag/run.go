@@ -237,7 +237,7 @@ func (f *agentFlags) withAgent(ctx context.Context, r *runner, use func(*kit, *c
 		return err
 	}
 	r.models = flags.modelSettings
-	k, err := flags.kit(ctx, policy, s, r)
+	k, err := flags.newKit(ctx, policy, s, r)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 
 // A runner runs an agent until it ends, with questions to the user if there is a terminal.
 type runner struct {
-	show    show
+	show    eventPrinter
 	painter *painter
 	prompt  *prompt                             // nil without a terminal
 	answer  func(*event.Approval) event.Confirm // answers instead of the user; nil to ask the user

@@ -145,7 +145,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		c.Stdout = w.Writer // pass the file itself, as commands behave differently at a terminal
 	}
 	stderr := &tailWriter{Writer: log}
-	if spec.Profile != permission.ProfileOpen {
+	if spec.Profile != permission.ProfileOpen { // sandbox.Denied looks for denials in the tail
 		c.Stderr = stderr
 	}
 	cleanup, err := spec.Command(c)

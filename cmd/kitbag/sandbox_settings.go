@@ -96,7 +96,7 @@ func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	}
 }
 
-// restricted returns the settings of s that remove access.
+// restricted returns the settings of s that apply in an untrusted directory: those that remove access.
 func (s sandboxSettings) restricted() sandboxSettings {
 	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
 	if s.Use != useOff {

@@ -54,7 +54,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 		cs, err := file.load()
 		for _, e := range unjoin(err) {
 			le, ok := errors.AsType[*mcpclient.LoadError](e)
-			if !ok || le.Server == "" {
+			if !ok || le.Server == "" { // not an error of one server
 				return nil, nil, e
 			}
 			broken = append(broken, le)
@@ -66,11 +66,11 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name), ".", "_"))
 			if other, taken := fileByPrefix[prefix]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
-					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one of the servers", other)})
+					Err: fmt.Errorf("its tools would have the same names as those of a server in %s, ignoring case; rename one of the servers", other)})
 				continue
 			}
 			fileByPrefix[prefix] = file.path
-			// A caller that knows the settings and the directories of the sandbox replaces it with another withSandbox.
+			// Callers that know the sandbox settings and the directories call withSandbox again, which replaces this sandbox.
 			configs = append(configs, withSandbox(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}

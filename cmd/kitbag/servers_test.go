@@ -62,7 +62,7 @@ func TestBrokenServers(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"odd": a.json: mcpServers.odd: type "pigeon" is unknown; use`, `"unset": a.json: mcpServers.unset: env.KEY: the environment variable`,
-		`"demo": b.json: demo: its tools would have the same names as those of a server in a.json; rename one of the servers`,
+		`"demo": b.json: demo: its tools would have the same names as those of a server in a.json, ignoring case; rename one of the servers`,
 	} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("no warning %q in: %s", want, got.stderr)

@@ -15,13 +15,14 @@ import (
 // A conversation is a State that may be stored in a session file.
 type conversation struct {
 	*agent.State
-	path  string                                    // "" if it is not stored
-	save  func(context.Context, *agent.State) error // nil without a file
-	close func() error
+	path  string                                    // the session file; "" if the conversation is not stored
+	save  func(context.Context, *agent.State) error // nil if the conversation is not stored
+	close func() error                              // unlocks the session file
 }
 
-// openConversation opens the session file at path, which must be sealed with the user's key unless the user
-// trusts it: anyone who can write to it could add an allow rule. warn gets failures to store events.
+// openConversation opens the session file at path, or returns a conversation that is not stored if path is "". The file
+// must be sealed with the user's key, as anyone who can write to it could add an allow rule. With trust it seals an
+// unsealed file. It calls warn if events cannot be stored.
 func openConversation(ctx context.Context, path string, trust bool, warn func(string)) (*conversation, error) {
 	if path == "" {
 		return newConversation(), nil
@@ -65,8 +66,8 @@ func (s *conversation) finished() bool {
 	return len(s.Pending()) == 0 && (n == 0 || s.Messages[n-1].Role == message.RoleAssistant)
 }
 
-// resultDir returns the store of tool results that are too long for the model. It is next to the session file, or
-// temporary without one.
+// resultDir returns the directory for tool results that are too long for the model: next to the session file, or without
+// such a file a temporary one, which remove removes.
 func (s *conversation) resultDir() (dir agent.ResultDir, remove func() error, err error) {
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
@@ -75,7 +76,7 @@ func (s *conversation) resultDir() (dir agent.ResultDir, remove func() error, er
 	return agent.ResultDir(tmp), func() error { return os.RemoveAll(tmp) }, err
 }
 
-// tempDir makes a directory that the caller removes.
+// tempDir makes a temporary directory, which the caller must remove.
 func tempDir(prefix string) (string, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {

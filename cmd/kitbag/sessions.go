@@ -18,15 +18,15 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A retention is how long conversations are kept. It is a setting of the user: a project must not remove them.
+// A retention limits how many conversations are kept. Only the user can set it: a project must not remove conversations.
 type retention struct {
-	Keep int `json:"keep"` // how many of each directory; 0 for keepSessions
-	Days int `json:"days"` // for how long after they were used; 0 for keepDays
+	Keep int `json:"keep"` // the number of conversations of each directory; 0 for defaultKeep
+	Days int `json:"days"` // the number of days after the last use; 0 for defaultDays
 }
 
 const (
-	keepSessions = 100
-	keepDays     = 90
+	defaultKeep = 100
+	defaultDays = 90
 )
 
 func (c *config) readSessions(data json.RawMessage) error {
@@ -37,20 +37,21 @@ func (c *config) readSessions(data json.RawMessage) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(c.sessions); err != nil || c.sessions.Keep < 0 || c.sessions.Days < 0 {
-		return fmt.Errorf(`%s: sessions must be like {"keep": %d, "days": %d}, with positive numbers; it is %.40s`, c.file, keepSessions, keepDays, data)
+		return fmt.Errorf(`%s: sessions must be like {"keep": %d, "days": %d}, with positive numbers; it is %.40s`, c.file, defaultKeep, defaultDays, data)
 	}
 	return nil
 }
 
+// limits returns the settings with their defaults. r is nil if the user has no settings.
 func (r *retention) limits() (keep, days int) {
 	if r == nil {
 		r = new(retention)
 	}
-	return cmp.Or(r.Keep, keepSessions), cmp.Or(r.Days, keepDays)
+	return cmp.Or(r.Keep, defaultKeep), cmp.Or(r.Days, defaultDays)
 }
 
-// prune removes conversations that chats have stored without --session: of this directory all but the last used ones,
-// and of all directories those that were not used for long. It skips a conversation that is open.
+// prune removes conversations that chats without --session have stored: in this directory all but the last used ones, and
+// in every directory those that were last used too long ago. It skips open conversations.
 func (r *retention) prune(now time.Time) error {
 	keep, days := r.limits()
 	dir, ids, err := keptSessions()
@@ -61,7 +62,7 @@ func (r *retention) prune(now time.Time) error {
 	for _, id := range ids[min(keep, len(ids)):] {
 		errs = append(errs, removeSession(dir, id))
 	}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(dir)), "*", "sessions", "*.json"))
+	files, err := filepath.Glob(filepath.Join(dir, "../../*/sessions/*.json")) // of every directory; see projectStateDir
 	errs = append(errs, err)
 	for _, file := range files {
 		if info, err := os.Lstat(file); err == nil && now.Sub(info.ModTime()) > time.Duration(days)*24*time.Hour {
@@ -75,12 +76,12 @@ func (r *retention) prune(now time.Time) error {
 // removeSession removes a conversation with its stored results and events, unless it is open.
 func removeSession(dir, id string) error {
 	file := filepath.Join(dir, id+".json")
-	s, err := session.File(file) // locks it
+	s, err := session.File(file) // locks the file
 	if errors.Is(err, session.ErrConflict) {
 		return err
 	}
 	err = errors.Join(os.Remove(file), os.RemoveAll(file+".results"), os.RemoveAll(eventDir(file)))
-	if s != nil {
+	if s != nil { // nil for a file that is not a valid session, which is removed too
 		err = errors.Join(err, s.Close())
 	}
 	return err
@@ -95,7 +96,7 @@ func sessionsCommand() *cobra.Command {
 When a chat begins, it removes old ones: all but the last %d of its directory, and
 those of any directory that were not used for %d days. The kitbag.json in the user's
 configuration directory can change this: {"sessions": {"keep": 20, "days": 30}}.
-Files of --session are never removed.`, keepSessions, keepDays),
+Files of --session are never removed.`, defaultKeep, defaultDays),
 		Example: "  kitbag sessions list\n  kitbag sessions remove 2026-01-31-120000\n  kitbag sessions remove --all",
 	}, sessionsListCommand(), sessionsRemoveCommand())
 }
@@ -125,8 +126,8 @@ func sessionsListCommand() *cobra.Command {
 			}
 			list := []sessionReport{}
 			for _, id := range ids {
-				n, about := describeSession(dir, id, key)
-				list = append(list, sessionReport{id, n, about})
+				n, first := describeSession(dir, id, key)
+				list = append(list, sessionReport{id, n, first})
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
@@ -135,8 +136,8 @@ func sessionsListCommand() *cobra.Command {
 				fmt.Fprintln(cmd.ErrOrStderr(), "no conversation of this directory is kept; kitbag chat keeps one")
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, k := range list {
-				fmt.Fprintf(w, "%s\t%d messages\t%s\n", k.ID, k.Messages, k.First)
+			for _, s := range list {
+				fmt.Fprintf(w, "%s\t%d messages\t%s\n", s.ID, s.Messages, s.First)
 			}
 			return w.Flush()
 		},
@@ -145,7 +146,7 @@ func sessionsListCommand() *cobra.Command {
 	return cmd
 }
 
-// describeSession returns how many messages a conversation has, and the first one, or why it cannot be read.
+// describeSession returns the number of messages, and the first message or why the conversation cannot be read.
 func describeSession(dir, id string, key []byte) (messages int, first string) {
 	st, err := session.ReadFile(filepath.Join(dir, id+".json"), key)
 	if err != nil {
@@ -165,7 +166,7 @@ func sessionsRemoveCommand() *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case all == (len(remove) > 0):
+			case all == (len(remove) > 0): // neither --all nor ids, or both
 				return usage("name the conversations to remove, or add --all; kitbag sessions list has their ids")
 			case all:
 				remove = ids

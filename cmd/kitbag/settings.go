@@ -8,24 +8,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// settings are what flags, variables and configurations set alike.
+// settings can be set by a configuration, and most of them by a flag or an environment variable.
 type settings struct {
 	modelSettings
-	system     string // a file
-	maxSteps   int    // model calls for one task; 0 for the agent's default
-	window     int    // the model's context window in tokens; 0 for the model's known window, or else the agent's default
-	modelsFile string // a table of windows and prices; "" for none
-	maxCost    float64
+	system     string  // a file with the system prompt; "" for the default prompt
+	maxSteps   int     // model calls for one task; 0 for the agent's default
+	window     int     // the model's context window in tokens; 0 for the model's known window, or else the agent's default
+	modelsFile string  // a file with a table of windows and prices; "" for none
+	maxCost    float64 // of one task in US dollars; 0 for no limit
 }
 
-// A setting is one of the settings: its key in a configuration, its flag and its variable, if it has these.
+// A setting describes a field of settings.
 type setting struct {
-	key, flag, variable string
-	want                string                // what its value must be
-	pointer             func(s *settings) any // to its value
+	key            string                // in a configuration
+	flag, variable string                // "" for none
+	want           string                // which values are valid
+	pointer        func(s *settings) any // returns a pointer to the field
 }
 
-// allSettings is in the order in which they are shown to the user.
+// allSettings are in the order in which the user sees them.
 var allSettings = []setting{
 	{"model", "model", "KITBAG_MODEL", "a string", func(s *settings) any { return &s.model }},
 	{"api", "api", "KITBAG_API", "a string", func(s *settings) any { return &s.api }},
@@ -44,7 +45,7 @@ var allSettings = []setting{
 
 func (t *setting) value(s *settings) reflect.Value { return reflect.ValueOf(t.pointer(s)).Elem() }
 
-// read reads the setting from a configuration, and reports whether its value is what it must be.
+// read sets the field of s to the value in a configuration, and reports whether the value is valid.
 func (t *setting) read(s *settings, data json.RawMessage) bool {
 	return json.Unmarshal(data, t.pointer(s)) == nil && !isNegative(t.value(s))
 }
@@ -57,7 +58,7 @@ func isSet(v reflect.Value) bool {
 	return !v.IsZero() && !(v.Kind() == reflect.Slice && v.Len() == 0)
 }
 
-// merge returns s with the settings of other that s does not have.
+// merge returns s with the settings from other that are not set in s.
 func (s settings) merge(other settings) settings {
 	for _, t := range allSettings {
 		if v := t.value(&s); !isSet(v) {
@@ -67,10 +68,10 @@ func (s settings) merge(other settings) settings {
 	return s
 }
 
-// apply takes over the settings of c for which neither a flag nor a variable is set.
-func (s *settings) apply(cmd *cobra.Command, c settings) {
+// apply copies the settings from other to s for which neither a flag nor a variable is set.
+func (s *settings) apply(cmd *cobra.Command, other settings) {
 	for _, t := range allSettings {
-		if v := t.value(&c); isSet(v) && !cmd.Flags().Changed(t.flag) && (t.variable == "" || os.Getenv(t.variable) == "") {
+		if v := t.value(&other); isSet(v) && !cmd.Flags().Changed(t.flag) && (t.variable == "" || os.Getenv(t.variable) == "") {
 			t.value(s).Set(v)
 		}
 	}

@@ -35,12 +35,11 @@ type kit struct {
 	agent   *agent.Agent
 	toolkit *toolkit.Toolkit
 	policy  permission.Policy
-	close   func() error // ends the MCP servers
+	close   func() error // ends the MCP servers, and removes temporary tool results
 }
 
-// kit makes the agent that the flags describe. The runner's log gets warnings, and its prompt asks the servers'
-// questions.
-func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
+// newKit makes the agent that the flags describe. It prints warnings on r.log, and asks the servers' questions with r.prompt.
+func (f *agentFlags) newKit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
 	m, err := f.openModel(func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) })
 	if err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
-	tk, closeServers, err := f.toolkit(policy.Dirs, serverOptions{elicit: r.prompt != nil, sample: true, policy: &policy}, r.log, readResult)
+	tk, closeServers, err := f.newToolkit(policy.Dirs, serverOptions{elicit: r.prompt != nil, sample: true, policy: &policy}, r.log, readResult)
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
@@ -76,9 +75,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		return nil, err
 	}
 	showSkipped(r.log, v.Skipped())
-	if err := f.config.sandbox.canConfine(); err == nil {
-		r.painter.confined = &policy
-	} else if policy.Mode == permission.ModeSandboxed {
+	r.painter.dirs = policy.Dirs
+	if err := f.config.sandbox.canConfine(); err != nil && policy.Mode == permission.ModeSandboxed {
 		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
@@ -90,7 +88,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		cfg.Elicit = r.prompt.elicit
 	}
 	if !f.noRedact {
-		if cfg.Redact, err = redactor(); err != nil {
+		if cfg.Redact, err = newRedactor(); err != nil {
 			return nil, err
 		}
 	}
@@ -98,9 +96,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// redactor returns a redactor that removes what looks like a secret, and the models' keys. A key shorter than six
+// newRedactor returns a redactor that removes what looks like a secret, and the models' keys. A key shorter than six
 // characters is a placeholder for a local server, and would match ordinary text.
-func redactor() (*redact.Redactor, error) {
+func newRedactor() (*redact.Redactor, error) {
 	rules := redact.Rules()
 	for _, key := range modelKeys() {
 		if len(key) >= 6 {
@@ -122,9 +120,9 @@ func showSkipped(out io.Writer, skipped []toolkit.Skipped) {
 // long output, and reads the rest with read_result.
 const maxOutput = 1 << 20
 
-// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always active, and the
-// groups of each MCP server. It prints on log which servers are unusable.
-func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, readResult tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
+// newToolkit makes the toolkit that the flags describe: the built-in tools, readResult and the skills, which are always
+// active, and the groups of each MCP server. It prints on log which servers are unusable.
+func (f *toolFlags) newToolkit(dirs []string, opts serverOptions, log io.Writer, readResult tool.Tool) (_ *toolkit.Toolkit, closeServers func() error, err error) {
 	local, err := f.config.sandbox.backend(dirs)
 	if err != nil {
 		return nil, nil, err
@@ -154,13 +152,13 @@ func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, re
 	return tk, s.close, nil
 }
 
-// systemPrompt returns the text of --system, or the default for dir and mode, and the instructions of the project.
+// systemPrompt returns the text of --system, or the default text for dir and mode, with the guides of the project.
 func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, error) {
 	if f.system == "" {
-		name := string(cmp.Or(mode, permission.ModeDefault)) + ": "
-		meaning := name
+		prefix := string(cmp.Or(mode, permission.ModeDefault)) + ": "
+		meaning := prefix
 		for line := range strings.Lines(modeMeanings) {
-			if strings.HasPrefix(line, name) {
+			if strings.HasPrefix(line, prefix) {
 				meaning = strings.TrimSpace(line)
 			}
 		}
@@ -177,8 +175,8 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 	return f.withGuides(string(data)), nil
 }
 
-// serverFiles returns the files of --mcp and the configurations with servers. A configuration that --mcp also names is
-// skipped, since its servers would be duplicates.
+// serverFiles returns the files of --mcp, and the configurations with servers. It skips a configuration that --mcp names,
+// since the servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := wholeFiles(f.mcp)
 	for _, s := range f.config.servers {
@@ -192,7 +190,7 @@ func (f *toolFlags) serverFiles() []serverFile {
 	return files
 }
 
-// skillLoaders returns loaders for the folders of --skills, or else for those of the configurations.
+// skillLoaders returns loaders for the folders of --skills, or else for the default folders and the configurations' folders.
 func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	var loaders []skill.Loader
 	for _, d := range f.skills {
@@ -211,7 +209,7 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	return loaders, nil
 }
 
-// currentDir returns the current directory. It fails if that has been removed.
+// currentDir returns the current directory, which may have been removed.
 func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -220,7 +218,7 @@ func currentDir() (string, error) {
 	return dir, nil
 }
 
-// existingDir returns d as an absolute path, since tools and rules compare absolute paths.
+// existingDir returns the absolute path of d, which must be a directory. Tools and rules compare absolute paths.
 func existingDir(d string) (string, error) {
 	abs, err := filepath.Abs(d)
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// show shows one event.
-type show func(event.Event) error
+// An eventPrinter prints one event.
+type eventPrinter func(event.Event) error
 
 // showJSON writes each event as a line of JSON.
-func showJSON(w io.Writer) show {
+func showJSON(w io.Writer) eventPrinter {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return func(ev event.Event) error { return enc.Encode(ev) }
 }
 
 // showText streams the model's text to out and the actions of tools to log.
-func showText(out, log io.Writer, p *painter) show {
+func showText(out, log io.Writer, p *painter) eventPrinter {
 	// out and log are often the same terminal: a log line must not begin in the middle of a line of the model's text.
 	inText := false
 	return func(ev event.Event) error {
@@ -41,7 +41,9 @@ func showText(out, log io.Writer, p *painter) show {
 			return err
 		}
 		line := p.line(ev)
-		if end, ok := ev.(*event.Message); inText && (line != "" || ok && end.Finish != "") {
+		m, isMessage := ev.(*event.Message)
+		endOfText := isMessage && m.Finish != ""
+		if inText && (line != "" || endOfText) {
 			inText = false
 			if _, err := io.WriteString(out, "\n"); err != nil {
 				return err
@@ -60,10 +62,9 @@ type painter struct {
 	colour    bool
 	hasPrompt bool // the prompt shows the questions, so their events are skipped
 
-	confined *permission.Policy // the policy of an agent whose commands run in a sandbox; nil without one
-
-	previews map[string]string // the changes that questions have shown, by call
-	tasks    map[string]string // the subjects of tasks, by id
+	dirs     []string          // the agent's working directories; nil for the current directory
+	previews map[string]string // the diffs that questions have shown, by call id
+	tasks    map[string]string // the subjects of tasks, by task id
 }
 
 // newPainter returns a painter for log, in colour if log is a terminal.
@@ -72,11 +73,11 @@ func newPainter(log io.Writer) *painter {
 	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// maxName is how much of a name or an id is shown, in runes: a model may make it arbitrarily long.
+// maxName is how much of a name or an id is shown, in runes: a model may send a name of any length.
 const maxName = 100
 
-// maxArguments is how much of a call's arguments is shown in a log line, in runes. A question about the call shows them
-// completely.
+// maxArguments is how much of a call's arguments, or of a message, is shown in a log line, in runes. A question about the
+// call shows all of its arguments.
 const maxArguments = 160
 
 // ANSI colours that are readable on both a dark and a light background.
@@ -96,7 +97,7 @@ func (p *painter) paint(colour, s string) string {
 func (p *painter) line(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
-		if p.taskCall(ev) {
+		if p.noteTaskCall(ev) {
 			return ""
 		}
 		if line := fileCall(ev.Name, ev.Input); line != "" {
@@ -108,7 +109,7 @@ func (p *painter) line(ev event.Event) string {
 		}
 		return s
 	case *event.ToolDelta:
-		if shown, ok := p.previews[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) { // unless the question has shown it
+		if ev.ForUser && ev.Text != p.previews[ev.Call] { // the question has not shown this diff
 			return p.forUser(ev.Text)
 		}
 	case *event.ToolResult:
@@ -193,7 +194,7 @@ func (p *painter) elicitation(ev *event.Elicitation) string {
 	if ev.Server != "" {
 		asker = fmt.Sprintf("the MCP server %q", ev.Server)
 	}
-	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", asker, shorten(ev.Message, 160), ev.Action))
+	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", asker, shorten(ev.Message, maxArguments), ev.Action))
 }
 
 const (
@@ -201,8 +202,8 @@ const (
 	maxColumns   = 76 // of a line after its indent
 	tabColumns   = 8
 
-	gutter    = "| " // before the lines of a call's text, which could imitate those of kitbag
-	continued = "> " // before the rest of a line that is too long
+	gutter    = "| " // before each line of text that could imitate a line of kitbag
+	continued = "> " // before the rest of a line that is longer than maxColumns
 )
 
 // breakLines breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first
@@ -221,8 +222,8 @@ func breakLines(text string) []string {
 	return all
 }
 
-// question formats a call completely and without hidden characters, as the user must see what is approved. At the end
-// are the effects of the call and, if the text is long, the question again.
+// question formats the question about a call, with the whole call and no hidden characters, as the user must see what is
+// approved. At the end are the effects of the call and, if the text is long, the first line again.
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	lines, hidden := p.questionText(q)
@@ -237,8 +238,8 @@ func (p *painter) question(q *event.Approval) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// questionText formats the change that a call would make, or else its arguments. hidden is the number of invisible
-// characters that are written as <U+…>.
+// questionText formats the diff of the file that a call would change, and stores the diff in p.previews, or else formats the
+// call's arguments. hidden is the number of invisible characters that are written as <U+…>.
 func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	add := func(text string, paint func(string) string) {
 		text, n := visible.Escape(strings.TrimRight(text, "\n"), p.highlight)
@@ -248,7 +249,7 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 		}
 	}
 	unpainted := func(s string) string { return s }
-	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isDiff(q.Preview) {
+	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isDiff(q.Preview) { // the diff names the file
 		if p.previews == nil {
 			p.previews = map[string]string{}
 		}
@@ -258,16 +259,15 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	}
 	add(arguments(q.Input, "\n"), unpainted)
 	if q.Preview != "" {
-		add(marked(q.Preview), unpainted)
+		add(withGutter(q.Preview), unpainted)
 	}
 	if q.Runs != "" {
-		add("what runs, in canonical form:\n"+marked(q.Runs), unpainted)
+		add("what runs, in canonical form:\n"+withGutter(q.Runs), unpainted)
 	}
 	return lines, hidden
 }
 
-// marked puts the gutter before every line of text.
-func marked(text string) string { return gutter + strings.ReplaceAll(text, "\n", "\n"+gutter) }
+func withGutter(text string) string { return gutter + strings.ReplaceAll(text, "\n", "\n"+gutter) }
 
 // fileOf returns the file that a call of the built-in tools Read, Edit and Write is about; "" for another call.
 func fileOf(name string, input json.RawMessage) string {
@@ -277,7 +277,7 @@ func fileOf(name string, input json.RawMessage) string {
 	var in struct {
 		FilePath string `json:"file_path"`
 	}
-	_ = json.Unmarshal(input, &in) // other input is shown like that of any tool
+	_ = json.Unmarshal(input, &in) // invalid input is shown like the input of any other tool
 	return in.FilePath
 }
 
@@ -296,7 +296,7 @@ func fileCall(name string, input json.RawMessage) string {
 	return strings.TrimRight("→ "+name+" "+shorten(relative(path)+rest, maxArguments), " ")
 }
 
-// relative returns a path below the current directory relative to it, and any other path unchanged.
+// relative makes a path below the current directory relative, and returns any other path unchanged.
 func relative(path string) string {
 	cwd, err := currentDir()
 	if err != nil {
@@ -308,7 +308,7 @@ func relative(path string) string {
 	return path
 }
 
-// highlight marks replaced characters, with colour only.
+// highlight inverts the colours of characters that replace invisible ones, if the terminal has colours.
 func (p *painter) highlight(s string) string {
 	if !p.colour {
 		return s
@@ -316,17 +316,14 @@ func (p *painter) highlight(s string) string {
 	return "\x1b[7m" + s + "\x1b[27m"
 }
 
-// effects returns a line for each part of a built-in tool's call, and one for the access of a command.
+// effects returns a line for each part of a built-in tool's call, such as each command of a pipe, and a line for the access
+// of a shell command.
 func (p *painter) effects(q *event.Approval) (lines []string) {
 	cwd, err := currentDir()
 	if err != nil {
 		return nil
 	}
-	policy := &permission.Policy{Dirs: []string{cwd}}
-	if p.confined != nil {
-		policy.Dirs, policy.Rules = p.confined.Dirs, p.confined.Rules
-	}
-	e := permission.Explain(policy, new(builtins).describe(q.Name, q.Input, cwd))
+	e := permission.Explain(&permission.Policy{Dirs: p.dirs}, new(builtins).describe(q.Name, q.Input, cwd))
 	for _, part := range e.Parts {
 		lines = append(lines, partLine(part))
 	}
@@ -336,7 +333,7 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	return lines
 }
 
-// accessText describes the access of a command; it is "" for calls of other tools.
+// accessText describes what a shell command can access; "" for calls of other tools.
 func accessText(j permission.Judgement) string {
 	network := "without the network"
 	if j.Network {
@@ -353,7 +350,7 @@ func accessText(j permission.Judgement) string {
 	return ""
 }
 
-// partLine formats the effects of a part of a call.
+// partLine formats a part of a call with its effects.
 func partLine(part permission.Part) string {
 	effects := cmp.Or(strings.Join(part.Effects, ", "), "nothing")
 	argv := slices.Clone(part.Argv)
@@ -366,8 +363,8 @@ func partLine(part permission.Part) string {
 	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 
-// arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted. On
-// separate lines the gutter is before the lines of a value after its first, so that they cannot look like another member.
+// arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted. If separator is a
+// line break, all lines of a value but the first begin with the gutter, so that they cannot look like another member.
 func arguments(input json.RawMessage, separator string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
@@ -401,7 +398,7 @@ func plain(s string) string { return visible.Text(s) }
 // plainLine is like plain, on one line: a name with a line break must not imitate a line of kitbag.
 func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
 
-// indented is like plain, with all lines after the first indented, so that they cannot imitate a line of kitbag.
+// indented is like plain, and indents all lines but the first, so that they cannot imitate a line of kitbag.
 func indented(s string) string {
 	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }

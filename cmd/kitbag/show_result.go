@@ -10,13 +10,12 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// toolResult formats the result of a call: of a file that was read only the size, and tasks as a checklist.
+// toolResult formats the result of a call. For Read it shows only the number of lines, and tasks as a checklist.
 func (p *painter) toolResult(ev *event.ToolResult) string {
-	name := shorten(ev.Name, maxName)
 	if ev.Outcome == message.OutcomeSuccess {
 		switch ev.Name {
 		case "Read":
-			return p.paint(green, "✓ Read") + p.paint(dim, " "+countLines(ev.Text))
+			return p.paint(green, "✓ Read") + p.paint(dim, " "+lineCount(ev.Text))
 		case "TaskCreate", "TaskUpdate":
 			if line := p.taskChange(ev.Text); line != "" {
 				return line
@@ -27,10 +26,10 @@ func (p *painter) toolResult(ev *event.ToolResult) string {
 			}
 		}
 	}
-	return p.result(name, ev.Outcome, ev.Text)
+	return p.result(shorten(ev.Name, maxName), ev.Outcome, ev.Text)
 }
 
-func countLines(text string) string {
+func lineCount(text string) string {
 	n := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1
 	if n == 1 {
 		return "1 line"
@@ -38,11 +37,11 @@ func countLines(text string) string {
 	return fmt.Sprintf("%d lines", n)
 }
 
-// taskMarks are the marks of the statuses of a task in a checklist.
+// taskMarks are the marks in a checklist, by the status of the task.
 var taskMarks = map[string]string{"pending": "☐", "in_progress": "◐", "completed": "☑"}
 
-// taskCall reports whether a call changes one task, and remembers the task's subject.
-func (p *painter) taskCall(ev *event.ToolCall) bool {
+// noteTaskCall reports whether a call changes one task. It stores the task's subject, which the result may lack.
+func (p *painter) noteTaskCall(ev *event.ToolCall) bool {
 	if ev.Name != "TaskCreate" && ev.Name != "TaskUpdate" {
 		return false
 	}
@@ -63,13 +62,13 @@ func (p *painter) nameTask(id, subject string) {
 	p.tasks[id] = subject
 }
 
-// createdTask and updatedTask match the results of TaskCreate and TaskUpdate.
+// These match the results of the built-in tools TaskCreate and TaskUpdate.
 var (
 	createdTask = lazy.Regexp(`^Created task (\d+): (.*)`)
 	updatedTask = lazy.Regexp(`^Updated task (\d+): .*status (pending|in_progress|completed)`)
 )
 
-// taskChange formats the result of a call that changed a task as a line of a checklist; "" if it is not one.
+// taskChange formats the result of TaskCreate or TaskUpdate as a line of a checklist; "" if a TaskUpdate does not change the status.
 func (p *painter) taskChange(text string) string {
 	if m := createdTask().FindStringSubmatch(text); m != nil {
 		p.nameTask(m[1], m[2])
@@ -81,10 +80,10 @@ func (p *painter) taskChange(text string) string {
 	return ""
 }
 
-// listedTask matches a line of TaskList.
+// listedTask matches a line of the result of TaskList.
 var listedTask = lazy.Regexp(`^(\d+) \[(pending|in_progress|completed)\] (.*)`)
 
-// checklist formats the result of TaskList, with a line break before each task; "" if it has none.
+// checklist formats the result of TaskList, with a line break before each task; "" without tasks.
 func checklist(text string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(text, "\n") {

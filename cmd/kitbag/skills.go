@@ -29,7 +29,7 @@ func skillsCommand() *cobra.Command {
 	}, skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
 }
 
-// orDefaultFolders returns args, or else the default skill folders that exist, or else the current folder.
+// orDefaultFolders returns args. Without args it returns the default skill folders that exist, or else the current folder.
 func orDefaultFolders(args []string) []string {
 	if len(args) > 0 {
 		return args
@@ -45,7 +45,7 @@ func orDefaultFolders(args []string) []string {
 	return args
 }
 
-// skillFolders returns the folders to search for skills, which must exist.
+// skillFolders returns the folders to search for skills, which must exist. An argument may also be a file SKILL.md.
 func skillFolders(args []string) ([]string, error) {
 	folders := slices.Clone(orDefaultFolders(args))
 	for i, d := range folders {
@@ -65,7 +65,7 @@ func skillFolders(args []string) ([]string, error) {
 	return folders, nil
 }
 
-// loadSkills loads all skills below the folders. Of skills with the same name it loads the first.
+// loadSkills loads all skills below the folders. If several skills have the same name, it loads the first.
 func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -78,13 +78,13 @@ func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Dia
 	return skill.Merge(loaders...).Load(ctx)
 }
 
-// A skillList is the output of "skills list --json".
+// The output of "skills list --json". Its form must not change, since other programs read it.
 type (
 	skillEntry struct {
 		Name        string `json:"name"`
 		Description string `json:"description"`
 		Path        string `json:"path"`
-		Bytes       int    `json:"bytes"`
+		Bytes       int    `json:"bytes"` // the size of SKILL.md
 		Sections    int    `json:"sections"`
 	}
 	skippedSkill struct {
@@ -123,8 +123,7 @@ func skillsListCommand() *cobra.Command {
 	return cmd
 }
 
-// listSkills makes the list of loaded skills. A skill that breaks a rule of the specification but can be used is not
-// skipped.
+// listSkills makes the list of loaded and skipped skills. A diagnostic about a skill that was loaded is left out.
 func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
 	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
 	for _, s := range skills {
@@ -183,19 +182,19 @@ func skillsShowCommand() *cobra.Command {
 				return err
 			}
 			if len(skills) == 0 {
-				return fmt.Errorf("no skills below %s; give the folder that has them: kitbag skills show %s FOLDER", strings.Join(orDefaultFolders(args[1:]), ", "), args[0])
+				return fmt.Errorf("no skills below %s; give the directory that has them: kitbag skills show %s DIRECTORY", strings.Join(orDefaultFolders(args[1:]), ", "), args[0])
 			}
 			q.Skill = args[0]
 			page, err := skill.View(cmd.Context(), skills, q)
 			if err != nil {
 				return err
 			}
-			if page.Data != nil { // not text: meant for a file or another program
+			if page.Data != nil { // not text, so it is for a file or another program
 				_, err = cmd.OutOrStdout().Write(page.Data)
 				return err
 			}
 			text := strings.TrimRight(page.Text, "\n")
-			if isTerminal(cmd.OutOrStdout()) { // otherwise keep the bytes that the model reads
+			if isTerminal(cmd.OutOrStdout()) { // a file or another program gets exactly what the model reads
 				text = plain(text)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
@@ -212,8 +211,8 @@ func skillsValidateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [flags] [DIRECTORY...]",
 		Short: "Check skills against the Agent Skills specification",
-		Long: `Check skills against the Agent Skills specification. The exit code is 1 if one of
-them breaks a rule; warnings do not count.`,
+		Long: `Check skills against the Agent Skills specification. The exit code is 1 if a skill
+breaks a rule; warnings do not count.`,
 		Example: "  kitbag skills validate .agents/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reports, err := validateSkills(cmd.Context(), args)
@@ -256,7 +255,7 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	return all, nil
 }
 
-// printReports prints the diagnostics, one a line in the format of compilers, which editors understand.
+// printReports prints the diagnostics, one on each line, in the format of compilers, which editors understand.
 func printReports(out io.Writer, reports []skill.Report) {
 	valid := 0
 	for _, r := range reports {
@@ -288,7 +287,7 @@ func skillsNewCommand() *cobra.Command {
 		Example: `  kitbag skills new release-notes .agents/skills`,
 		Args:    between(1, 2, "the name of the skill, and its folder unless it is the current one"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := newSkill(args[0], append(args[1:], ".")[0])
+			file, err := newSkill(args[0], append(args[1:], ".")[0]) // in the current folder without DIRECTORY
 			if err != nil {
 				return err
 			}
@@ -298,24 +297,23 @@ func skillsNewCommand() *cobra.Command {
 	}
 }
 
-// newSkill makes DIR/NAME/SKILL.md and returns its path. It replaces nothing.
+// newSkill makes DIR/NAME/SKILL.md and returns its path. It fails if DIR/NAME exists.
 func newSkill(name, dir string) (string, error) {
-	// Parsing the new skill checks its name.
 	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
-	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
+	s, diagnostics := skill.Parse("SKILL.md", []byte(content)) // checks the name
 	for _, d := range diagnostics {
 		if d.Severity == skill.SeverityError {
 			return "", usage("make skill %q: %s", name, d.Message)
 		}
 	}
-	if s.Name != name { // to YAML the name is something else, such as a comment
+	if s.Name != name { // YAML reads the name as something else, such as a comment
 		return "", usage("make skill %q: the name may contain only lowercase letters, digits and hyphens", name)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// With Mkdir instead of MkdirAll, one of two concurrent commands fails.
+	// Unlike MkdirAll, Mkdir fails if the folder exists, so only one of two concurrent commands makes the skill.
 	if err := os.Mkdir(folder, 0o755); errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("make skill %q: %s already exists", name, folder)
 	} else if err != nil {

@@ -172,7 +172,7 @@ func (c *chat) export(_ context.Context, file string) error {
 	if file == "" {
 		return errors.New("/export: name the new file, such as /export talk.md")
 	}
-	clean, err := redactor()
+	clean, err := newRedactor()
 	if err != nil {
 		return err
 	}

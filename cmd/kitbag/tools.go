@@ -48,11 +48,11 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	if err != nil {
 		return err
 	}
-	tk, closeAll, err := f.toolkit(dirs, serverOptions{}, cmd.ErrOrStderr(), readResult)
+	tk, closeServers, err := f.newToolkit(dirs, serverOptions{}, cmd.ErrOrStderr(), readResult)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
+	defer func() { err = errors.Join(err, closeServers()) }()
 	var scope toolkit.Scope
 	if len(open) > 0 {
 		if _, err := tk.Enable(cmd.Context(), &scope, open...); err != nil {

@@ -53,7 +53,7 @@ func TestMistakes(t *testing.T) {
 		{"mcp serve --page-size -1", exitUsage, []string{"--page-size -1"}},
 		{"schema gen a b", exitUsage, []string{`want one DIRECTORY, of one package, got ["a" "b"]`}},
 		{"schema gen nowhere", exitError, []string{"nowhere", "directory of a Go package"}},
-		{"skills show x", exitError, []string{"no skills below .", "FOLDER"}},
+		{"skills show x", exitError, []string{"no skills below .", "DIRECTORY"}},
 		{"skills list", exitDone, []string{"no skills below .", "kitbag skills new"}},
 		{"permission explain Bash ls", exitUsage, []string{"the input of Bash is not JSON: ls", `for Bash '{"command": "ls"}'`}},
 		{"permission replay array.json", exitError, []string{"array.json", "it is a JSON array"}},
