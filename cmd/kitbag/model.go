@@ -90,7 +90,7 @@ func (s *modelSettings) names() []string {
 func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	names := s.names()
 	models := make([]model.Model, len(names))
-	change := &modelChange{names: names, notify: notify, errs: make([]error, len(names))}
+	notifier := &changeNotifier{names: names, notify: notify, errs: make([]error, len(names))}
 	for i, name := range names {
 		var err error
 		if models[i], err = s.openNamed(name); err != nil {
@@ -101,7 +101,7 @@ func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 			if i+1 < len(names) {
 				retry.Retries = 1 // the next model answers sooner than an overloaded one
 			}
-			models[i] = &watchedModel{middleware.Retry(models[i], retry), change, i}
+			models[i] = &watchedModel{middleware.Retry(models[i], retry), notifier, i}
 		}
 	}
 	if len(models) == 1 {
@@ -110,9 +110,9 @@ func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	return middleware.Fallback(models, middleware.FallbackConfig{}), nil
 }
 
-// A modelChange notifies the user when the answering model changes. It is safe for concurrent use, as an agent may call
+// A changeNotifier notifies the user when another model answers than before. It is safe for concurrent use, as an agent may call
 // its model for a summary or for a server at the same time.
-type modelChange struct {
+type changeNotifier struct {
 	names  []string
 	notify func(string)
 
@@ -122,7 +122,7 @@ type modelChange struct {
 }
 
 // record is called with each part of an answer of the model at index, or with its error.
-func (c *modelChange) record(index int, err error) {
+func (c *changeNotifier) record(index int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -137,11 +137,11 @@ func (c *modelChange) record(index int, err error) {
 	c.current = index
 }
 
-// A watchedModel reports its answers to a modelChange.
+// A watchedModel reports its answers to a changeNotifier.
 type watchedModel struct {
 	model.Model
-	change *modelChange
-	index  int
+	notifier *changeNotifier
+	index    int
 }
 
 // Unwrap is for [model.As].
@@ -150,7 +150,7 @@ func (m *watchedModel) Unwrap() model.Model { return m.Model }
 func (m *watchedModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		for c, err := range m.Model.Generate(ctx, req) {
-			m.change.record(m.index, err)
+			m.notifier.record(m.index, err)
 			if !yield(c, err) {
 				return
 			}

@@ -159,7 +159,7 @@ func TestModelChange(t *testing.T) {
 		{"all fail", []int{-1, -2, -3}, ""},
 	} {
 		var got []string
-		a := &modelChange{names: []string{"a", "b", "c"}, errs: make([]error, 3), notify: func(s string) { got = append(got, s) }}
+		a := &changeNotifier{names: []string{"a", "b", "c"}, errs: make([]error, 3), notify: func(s string) { got = append(got, s) }}
 		for _, i := range row.models {
 			if i < 0 {
 				a.record(-1-i, down)

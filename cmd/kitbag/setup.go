@@ -132,7 +132,8 @@ func (f *toolFlags) newToolkit(dirs []string, opts serverOptions, log io.Writer,
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, readResult)}, Control: toolkit.ResetTools(&toolkit.ResetOptions{Cached: true})}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, readResult)},
+		Control: toolkit.ResetTools(&toolkit.ResetOptions{Cached: true})} // the endpoints cache the beginning of requests
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
@@ -209,7 +210,7 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	return loaders, nil
 }
 
-// currentDir returns the current directory, which may have been removed.
+// currentDir returns the current directory. It fails if the directory has been removed.
 func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// toolResult formats the result of a call. For Read it shows only the number of lines, and tasks as a checklist.
+// toolResult formats the result of a call: for Read only the number of lines, and for the tools about tasks a checklist.
 func (p *painter) toolResult(ev *event.ToolResult) string {
 	if ev.Outcome == message.OutcomeSuccess {
 		switch ev.Name {
@@ -40,7 +40,7 @@ func lineCount(text string) string {
 // taskMarks are the marks in a checklist, by the status of the task.
 var taskMarks = map[string]string{"pending": "☐", "in_progress": "◐", "completed": "☑"}
 
-// noteTaskCall reports whether a call changes one task. It stores the task's subject, which the result may lack.
+// noteTaskCall reports whether a call changes one task. It stores a new subject, since results of TaskUpdate have none.
 func (p *painter) noteTaskCall(ev *event.ToolCall) bool {
 	if ev.Name != "TaskCreate" && ev.Name != "TaskUpdate" {
 		return false
@@ -68,7 +68,7 @@ var (
 	updatedTask = lazy.Regexp(`^Updated task (\d+): .*status (pending|in_progress|completed)`)
 )
 
-// taskChange formats the result of TaskCreate or TaskUpdate as a line of a checklist; "" if a TaskUpdate does not change the status.
+// taskChange formats the result of TaskCreate or TaskUpdate as a line of a checklist; "" without a change of the status.
 func (p *painter) taskChange(text string) string {
 	if m := createdTask().FindStringSubmatch(text); m != nil {
 		p.nameTask(m[1], m[2])

@@ -35,7 +35,7 @@ func orDefaultFolders(args []string) []string {
 		return args
 	}
 	for _, d := range defaultSkillFolders {
-		if info, err := os.Stat(d); err == nil && info.IsDir() {
+		if _, err := existingDir(d); err == nil {
 			args = append(args, d)
 		}
 	}
@@ -52,7 +52,7 @@ func skillFolders(args []string) ([]string, error) {
 		info, err := os.Stat(d)
 		switch {
 		case d == "":
-			return nil, usage("search for skills: the name of the folder is empty; leave it out for the default folders")
+			return nil, usage("search for skills: the name of the folder is empty; leave the name out for the default folders")
 		case err != nil:
 			return nil, fmt.Errorf("search for skills: %w", err)
 		case info.IsDir():
