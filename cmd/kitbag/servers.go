@@ -206,8 +206,8 @@ func (s *mcpServers) close() error {
 // maxGroupText is how much of the title and the description of a server's own group the model sees, in runes.
 const maxGroupText = 300
 
-// describeServer describes a server for mcpgroups.Build, with ownGroups also the groups that the server defines. They and
-// the names of the tools are from the cache of the last connection, since listing them would start the server.
+// describeServer describes a server for mcpgroups.Build, with ownGroups also the groups that the server defines. Groups and
+// names of tools are from the cache, which the last connection stored, since listing them would start the server.
 func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
 	name := c.Name()
 	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(), Skills: c.Skills(),
@@ -222,7 +222,7 @@ func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool)
 	return s
 }
 
-// A serverSource is the source of a server's tools in one group. Listing them starts the server.
+// A serverSource is the source of a server's tools in one group. Listing the tools starts the server.
 type serverSource struct {
 	client *mcpclient.Client
 	cache  *mcpgroups.Cache
