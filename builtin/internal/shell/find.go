@@ -1,12 +1,14 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // The predicates of find, by number of arguments.
@@ -74,24 +76,61 @@ func beginsExpression(a arg) bool {
 	return a.known && a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
 
+// A nameFilter knows which names of files reach the current part of find's expression. Each list has patterns, of
+// which a name matches at least one; an empty list says nothing about the names.
+type nameFilter struct {
+	outside []arg // names before the open parenthesis
+	names   []arg // names in this alternative
+	earlier []arg // names in the earlier alternatives inside these parentheses
+	any     bool  // an earlier alternative says nothing about the names
+	negated bool  // "!" or "-not" is before the parenthesis
+}
+
+// nextAlternative follows "-o" and ",".
+func (f *nameFilter) nextAlternative() {
+	f.earlier, f.any = append(f.earlier, f.names...), f.any || len(f.names) == 0
+	f.names = slices.Clone(f.outside)
+}
+
+// afterParenthesis returns what is known about the names after the closing parenthesis.
+func (f *nameFilter) afterParenthesis() []arg {
+	if f.nextAlternative(); f.any || f.negated {
+		return f.outside
+	}
+	return f.earlier
+}
+
 // findExpression walks the predicates. After an unknown predicate the command is not read-only, but the walk
 // continues, because deny rules need the commands of a later -exec.
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
+	if len(starts) == 0 {
+		starts = []arg{literal(".")}
+	}
 	selective := false // the expression does not select all files
-	var named []arg    // the names of found files match one of these
+	filters := []nameFilter{{}}
 	for i := 0; i < len(args); i++ {
 		a := &args[i]
+		filter := &filters[len(filters)-1]
 		selective = selective || a.known && !findEverything()[a.text]
 		switch {
 		case !a.known:
-			if bad := couldBeHarmful(*a); bad != "" && why == "" {
-				why = bad
-			}
+			why = cmp.Or(why, a.raw+" may be part of the expression")
 		case findAlone()[a.text]:
-			if slices.Contains([]string{"-o", "-or", ",", "-prune"}, a.text) {
-				named = nil
+			switch a.text {
+			case "(":
+				negated := i > 0 && args[i-1].known && slices.Contains([]string{"!", "-not"}, args[i-1].text)
+				filters = append(filters, nameFilter{outside: filter.names, names: slices.Clone(filter.names), negated: negated})
+			case ")":
+				if len(filters) > 1 {
+					filters = filters[:len(filters)-1]
+					filters[len(filters)-1].names = filter.afterParenthesis()
+				}
+			case "-o", "-or", ",":
+				filter.nextAlternative()
+			case "-prune":
+				filter.names = nil
 			}
 		case findOne()[a.text]:
 			if i++; i == len(args) {
@@ -100,22 +139,19 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			if a.text == "-files0-from" { // its errors show lines of the file that are not names
 				p.ops = append(p.ops, roleArg{arg: args[i], kind: 'r'})
 			}
-			if name, ok := foundName(args[:i+1]); ok {
-				named = append(named, name)
+			if name, ok := foundName(args[:i+1], starts); ok {
+				filter.names = append(filter.names, name)
 			}
 			if !args[i].known {
-				if bad := couldBeHarmful(args[i]); bad != "" && why == "" {
-					why = bad
-				}
+				why = cmp.Or(why, mayBeAction(args[i]))
 			}
 		case a.text == "-delete":
-			if p.effects&deleting == 0 {
+			if p.effects&deleting == 0 || w.expanded <= maxBudget {
 				w.mustName(self, a.text)
-				w.findDelete(p, self, starts, named, !selective)
+				w.findDelete(p, self, starts, filter.names, !selective)
 			}
 		case slices.Contains(findHarmful, a.text):
-			n := findAction(w, p, self, args[i:], starts, named)
-			i += n
+			i += findAction(w, p, self, args[i:], starts, filter.names)
 		default:
 			why = "the predicate " + a.text + " is not on the list"
 		}
@@ -126,9 +162,6 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 // findDelete records which files -delete removes: the names in named below the starting points, or everything.
 func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
 	p.effects |= deleting
-	if len(starts) == 0 {
-		starts = []arg{literal(".")}
-	}
 	if w.tooManyCombinations(starts, named) {
 		named = nil
 	}
@@ -146,32 +179,47 @@ func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything
 // findEverything are the words of an expression that do not select files by name or properties.
 var findEverything = setOf("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
 
-// foundName returns what the last of args, which is the value of the predicate before it, says about the names
-// of found files.
-func foundName(args []arg) (arg, bool) {
+// foundName returns what the last of args, which is the value of the predicate before it, says about the names of found
+// files, relative to one of the starting points.
+func foundName(args, starts []arg) (arg, bool) {
 	n := len(args)
 	name := args[n-1]
 	if !name.known || n > 2 && args[n-3].known && (args[n-3].text == "!" || args[n-3].text == "-not") {
 		return arg{}, false
 	}
-	switch args[n-2].text {
+	predicate := args[n-2].text
+	switch predicate {
 	case "-name", "-iname":
 	case "-path", "-ipath", "-wholename", "-iwholename": // the pattern includes the starting point
-		name.text = strings.TrimPrefix(strings.TrimPrefix(name.text, "./"), "*/")
+		under := func(s arg) bool { return s.known && strings.HasPrefix(name.text, strings.TrimSuffix(s.text, "/")+"/") }
+		if i := slices.IndexFunc(starts, under); i >= 0 {
+			name.text = name.text[len(strings.TrimSuffix(starts[i].text, "/"))+1:]
+		} else if !strings.HasPrefix(name.text, "*") {
+			return arg{}, false
+		}
+		name.text = strings.TrimPrefix(name.text, "*/")
 	default:
 		return arg{}, false
+	}
+	if predicate[1] == 'i' {
+		if strings.ContainsAny(name.text, `[\`) {
+			return arg{}, false
+		}
+		name.text = letter().ReplaceAllStringFunc(name.text, func(c string) string { return "[" + strings.ToLower(c) + strings.ToUpper(c) + "]" })
 	}
 	name.wild = strings.ContainsAny(name.text, "*?[")
 	return name, name.text != ""
 }
+
+var letter = lazy.Regexp(`[a-zA-Z]`)
 
 // below returns the path of name below dir.
 func below(dir, name arg) arg {
 	return arg{text: dir.text + "/" + name.text, raw: dir.raw + "/" + name.raw, known: true, field: true, wild: name.wild}
 }
 
-// couldBeHarmful returns why a word that is not literal may be harmful in find's expression, or "".
-func couldBeHarmful(a arg) string {
+// mayBeAction returns why a word that is not literal may be harmful in find's expression, or "".
+func mayBeAction(a arg) string {
 	if a.field && a.noDash {
 		return ""
 	}
@@ -236,9 +284,6 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	end := 1
 	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+")) {
 		end++
-	}
-	if len(starts) == 0 {
-		starts = []arg{literal(".")}
 	}
 	if len(named) == 0 {
 		named = []arg{{text: hole}}
