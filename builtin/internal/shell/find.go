@@ -282,8 +282,13 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		return min(1, len(args)-1)
 	}
 	end := 1
-	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+")) {
+	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+" && (args[end-1].text == "{}" || !args[end-1].known))) {
 		end++
+	}
+	// A "+" only ends the command if it follows "{}".
+	if i := slices.IndexFunc(args[:min(end+1, len(args))], func(a arg) bool { return a.text == "+" }); i > 0 && args[i-1].text != "{}" {
+		p.effects |= executing
+		w.mustName(self, name)
 	}
 	if len(named) == 0 {
 		named = []arg{{text: hole}}

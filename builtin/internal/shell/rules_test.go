@@ -284,6 +284,8 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"find:*", "find . -exec rm {} +", false},
 		{"find . -execdir:*", "find . -execdir true \\; -exec rm {} +", false},
 		{"find . -exec:*", "find . -exec rm {} +", true},
+		{"find:*", "find . -maxdepth 0 -exec sed -n p + -e '1e touch x' a \\;", false},
+		{"find:*", "find . -maxdepth 0 -exec sed -n p \"$x\" + -e '1e touch x' a \\;", false},
 		{"env:*", "env -S 'rm x'", false},
 		{"tar:*", "tar cf a --checkpoint=1 --checkpoint-action=exec=./x .", false},
 		{"tar cf a --checkpoint=1:*", "tar cf a --checkpoint=1 --checkpoint-action=exec=./x .", false},
