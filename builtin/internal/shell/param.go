@@ -35,7 +35,12 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		return
 	case name == "@" || name == "*" || p.Index != nil:
 		b.WriteString(hole)
-		a.mark(w.lookup(name).from)
+		elements := name == "@" || name == "*" || allElements(p)
+		if p.Exp != nil || p.Repl != nil || p.Slice != nil && !elements {
+			a.mark(w.changed(p, words))
+		} else {
+			a.mark(w.lookup(name).from)
+		}
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
 	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
