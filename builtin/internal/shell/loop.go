@@ -74,6 +74,9 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	w.in.dynamic = "a loop"
 	w.secret = ""
 	items := w.words(iter.Items)
+	if !iter.InPos.IsValid() {
+		items = []arg{anything(`"$@"`)}
+	}
 	w.listed = append(w.listed, items...)
 	name := iter.Name.Value
 	b := w.loopValues(items)
