@@ -16,6 +16,7 @@ type binding struct {
 	numeric     bool     // every value is a decimal number
 	identifiers bool     // every value has a class other than anyText: no word of it begins with "-" or names a file
 	noSlash     bool     // no value begins with "/"
+	printed     bool     // if numeric: a value may also be empty or begin with zeros, because a command printed it
 	from        source   // the source of the values if vals is nil
 }
 
@@ -49,7 +50,7 @@ func (b binding) staysOneWord() bool {
 
 // or returns what is known if either b or c applies.
 func (b binding) or(c binding) binding {
-	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, identifiers: b.identifiers && c.identifiers, noSlash: b.noSlash && c.noSlash}
+	both := binding{noDash: b.noDash && c.noDash, numeric: b.numeric && c.numeric, identifiers: b.identifiers && c.identifiers, noSlash: b.noSlash && c.noSlash, printed: b.printed || c.printed}
 	if b.from == c.from {
 		both.from = b.from
 	}

@@ -99,7 +99,7 @@ func (w *walker) assign(as *syntax.Assign) {
 	case value.known:
 		b = bindValues(value.text)
 	default:
-		b = binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, identifiers: value.class != anyText}
+		b = binding{from: w.originOf(value), noDash: value.noDash, numeric: w.staysNumber(as) || value.class == digits, identifiers: value.class != anyText, printed: value.class == digits}
 	}
 	w.set(name, b)
 }

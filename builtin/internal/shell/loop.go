@@ -168,7 +168,8 @@ func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
 	}
 	for _, s := range seen.names {
 		if s.number {
-			w.set(s.name, binding{numeric: w.lookup(s.name).numeric})
+			old := w.lookup(s.name)
+			w.set(s.name, binding{numeric: old.numeric, printed: old.printed})
 		}
 	}
 	w.anyChanged = w.anyChanged || seen.unknown

@@ -173,6 +173,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		}
 		if stmts := soleSubstitution(x); stmts != nil && outputClass(stmts) == digits {
 			w.nested(stmts, "a command substitution")
+			w.mayAbort = true // if the output is empty or begins with a zero
 			return true
 		}
 		if lit == "" && len(x.Parts) == 1 {
@@ -180,10 +181,14 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 			if ok && p.Length && w.unsafeParam(p) == "" && p.Index == nil {
 				return true
 			}
-			return ok && p.Param != nil && w.unsafeParam(p) == "" && p.Index == nil && p.Exp == nil && p.Slice == nil &&
-				p.Repl == nil && !p.Length && w.lookup(p.Param.Value).numeric
+			if !ok || p.Param == nil || w.unsafeParam(p) != "" || p.Index != nil || p.Exp != nil || p.Slice != nil || p.Repl != nil || p.Length {
+				return false
+			}
+			lit = p.Param.Value
 		}
-		return w.lookup(lit).numeric
+		value := w.lookup(lit)
+		w.mayAbort = w.mayAbort || value.printed
+		return value.numeric
 	case *syntax.ParenArithm:
 		return w.arithmetic(x.X)
 	case *syntax.UnaryArithm:

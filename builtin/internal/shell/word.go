@@ -66,7 +66,8 @@ func (a *arg) String() string {
 
 func isNumber(s string) bool {
 	_, err := strconv.Atoi(s)
-	return err == nil && !strings.HasPrefix(s, "+") && (s == "0" || !strings.HasPrefix(s, "0"))
+	digits := strings.TrimPrefix(s, "-")
+	return err == nil && !strings.HasPrefix(s, "+") && (digits == "0" || !strings.HasPrefix(digits, "0"))
 }
 
 // words evaluates words: first brace expansion, like bash, then each word.
