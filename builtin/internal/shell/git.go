@@ -101,14 +101,14 @@ var harmlessGitKeys = strings.Fields("core.quotepath core.abbrev core.commentcha
 var offGitKeys = strings.Fields("core.pager core.fsmonitor core.hookspath log.showsignature submodule.recurse maintenance.auto")
 
 func harmlessGitSetting(setting arg) bool {
-	key, value, _ := strings.Cut(setting.prefix(), "=")
+	key, value, complete := strings.Cut(setting.prefix(), "=")
 	key = strings.ToLower(key)
 	for _, head := range []string{"color.", "advice.", "column."} {
 		if strings.HasPrefix(key, head) {
 			return true
 		}
 	}
-	return slices.Contains(harmlessGitKeys, key) ||
+	return slices.Contains(harmlessGitKeys, key) && (complete || setting.known) ||
 		slices.Contains(offGitKeys, key) && setting.known && slices.Contains([]string{"false", "cat", "/dev/null"}, value)
 }
 
