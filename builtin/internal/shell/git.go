@@ -21,7 +21,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		if format, ok := strings.CutPrefix(a.text, "--submodule="); ok && format != "log" && format != "short" {
 			return "it runs git diff in submodules, with settings of their own"
 		}
-		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) {
+		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) || strings.Contains(a.text, hole) && formatsOutput(c.args, i) {
 			return "the format " + a.raw + " verifies signatures with a program"
 		}
 	}
@@ -52,6 +52,16 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		gitShows(p)
 	}
 	return ""
+}
+
+// formatsOutput reports whether args[i] is a format or the order of the output.
+func formatsOutput(args []arg, i int) bool {
+	for _, option := range []string{"--format", "--pretty", "--sort"} {
+		if strings.HasPrefix(args[i].text, option+"=") || i > 0 && args[i-1].text == option {
+			return true
+		}
+	}
+	return false
 }
 
 // gitShown are the subcommands that show the content of files.
