@@ -130,9 +130,10 @@ func (p *parsed) onlyKinds(kinds []string) bool {
 }
 
 var (
-	templateNoise = lazy.Regexp(`"[^"]*"|'[^']*'|\brange [^}]*|\[[^\]]*\]`)
+	// Texts, loops and indexes inside the braces of a template. Outside of braces "[{.spec}]" shows a field.
+	templateNoise = lazy.Regexp(`"[^"{]*"|'[^'{]*'|\brange [^{}]*|\[[^\]{]*\]`)
 	templatePath  = lazy.Regexp(`(\.[A-Za-z_][\w-]*)+`)
-	templateField = lazy.Regexp(`\[\s*['"]`) // a field as a string
+	templateField = lazy.Regexp("\\[\\s*['\"]|\\\\['\"]|`") // a field as a string; quotes in texts
 )
 
 // plainLeaves are fields of resources. Neither they nor the fields in them have the environment of a container.
@@ -148,6 +149,17 @@ func plainTemplate(format string) bool {
 	kind, text, _ := strings.Cut(format, "=")
 	if !slices.Contains([]string{"jsonpath", "jsonpath-as-json", "go-template", "template", "custom-columns"}, kind) {
 		return false
+	}
+	if kind == "custom-columns" {
+		columns := strings.Split(text, ",")
+		for i, column := range columns {
+			_, path, _ := strings.Cut(column, ":") // the column's title is before the colon
+			if path = strings.TrimPrefix(path, "{"); !strings.HasPrefix(path, ".") {
+				return false
+			}
+			columns[i] = path
+		}
+		text = strings.Join(columns, " ")
 	}
 	if templateField().MatchString(text) {
 		return false
