@@ -96,7 +96,11 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 		if m.operand(c, op) || c.copiesTrees() && m.coversBelow(c, op) {
 			return true
 		}
-		if op.open() && slices.ContainsFunc(a.reach(c, op).words, func(word arg) bool { return m.operand(c, &word) }) {
+		reached := func(word arg) bool {
+			word.wild = word.wild || !op.field && strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
+			return m.operand(c, &word)
+		}
+		if op.open() && slices.ContainsFunc(a.reach(c, op).words, reached) {
 			return true
 		}
 	}
