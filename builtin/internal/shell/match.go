@@ -217,6 +217,11 @@ func (p *parsed) option(name string, o option, value arg) {
 // present reports whether the argument exists. An existing empty one is written as quotes.
 func (a *arg) present() bool { return a.raw != "" || a.text != "" }
 
+// mayVanish reports whether the argument is not there if its unknown text is empty.
+func (a *arg) mayVanish() bool {
+	return !a.known && strings.Trim(a.text, hole) == "" && !strings.HasPrefix(a.raw, `"`)
+}
+
 func (p *parsed) has(names ...string) bool {
 	return slices.ContainsFunc(p.given, func(o given) bool { return slices.Contains(names, o.name) })
 }
@@ -277,6 +282,12 @@ func (s *spec) assign(p *parsed, plain []int) string {
 	}
 	if k < len(plain) {
 		return "operand " + p.args[plain[k]].String() + " is unexpected"
+	}
+	// In "cp a b $(cat f)" the last operand is b if the file f is empty.
+	if last := len(s.roles) - 1; starred && !s.roles[last].star {
+		for i := len(plain) - 1; i > 0 && p.args[plain[i]].mayVanish(); i-- {
+			p.ops = append(p.ops, roleArg{arg: p.args[plain[i-1]], kind: s.roles[last].kind})
+		}
 	}
 	return ""
 }
