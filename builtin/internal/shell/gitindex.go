@@ -33,7 +33,7 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 		return r
 	}
 	name, args := c.args[sub].text, c.args[sub+1:]
-	dashes := slices.IndexFunc(args, func(a arg) bool { return a.prefix() == "--" })
+	dashes := slices.IndexFunc(args, func(a arg) bool { return a.known && a.text == "--" })
 	if dashes < 0 {
 		dashes = len(args)
 	}
@@ -82,7 +82,7 @@ func showsContent(name string, options []arg) bool {
 		// With any option git stash show prints a patch instead of the summary.
 		shows = shows || name == "stash" && options[0].prefix() == "show" && strings.HasPrefix(a.text, "-")
 		switch text := a.prefix(); {
-		case asksPatch(text):
+		case asksPatch(text), !a.known && a.option() && strings.Trim(text, "-") == "": // it may be -p
 			return true
 		case slices.Contains(showsLess, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(showsNames, text):
 			less = true
@@ -151,12 +151,15 @@ func mayTakeValue(option string) bool {
 // gitFlags are usual options of git diff, show, log and grep that take no value as another word.
 var gitFlags = strings.Fields("-p -u -w -b --patch --cached --staged --color --no-color --word-diff --no-ext-diff --no-textconv --stat --oneline -i --ignore-case --line-number -1 -2 -3 -5 -10 -20 --all --follow --reverse --no-patch -E -F -P -h -H -r -c --count")
 
-// gitDirs returns the directories in which a git command runs.
+// gitDirs returns the directories in which a git command runs, or none if they are unknown.
 func (c *command) gitDirs() []string {
 	dirs := c.cwds
 	for i, sub := 1, c.gitSub(); i < sub; i++ {
 		if c.args[i].text != "-C" {
 			continue
+		}
+		if !c.args[i+1].known {
+			return nil
 		}
 		moved := make([]string, len(dirs))
 		for k, d := range dirs {
@@ -174,7 +177,8 @@ func (m *fileRule) showsTracked(c *command) bool {
 		return false
 	}
 	r := c.revealsTracked(&m.at)
-	return r.content && slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return m.tracked(dir, r) })
+	dirs := c.gitDirs()
+	return r.content && (len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return m.tracked(dir, r) }))
 }
 
 // tracked reports whether the rule covers a file of the repository that dir is in, or may have

@@ -32,7 +32,7 @@ func TestTrackedFiles(t *testing.T) {
 		at := pathrule.Place{Cwd: filepath.Join(work, "src"), Home: t.TempDir(), Dirs: []string{work}}
 		for command, want := range map[string]bool{
 			"git diff": true, "git diff HEAD~1": true, "git show": true, "git log -p": true, "git log -U3": true, "git stash show -p": true, "git --no-pager diff": true, "git diff --stat -p": true,
-			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git remote show": false, "git notes show": false, "git status": false, "git -C .. diff": true,
+			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git remote show": false, "git notes show": false, "git status": false, "git -C .. diff": true, `git log "$x"`: true, `git log --"$x"`: true,
 		} {
 			a := Analyze(command, at)
 			past := command != "git diff" && command != "git diff --stat -p" && command != "git --no-pager diff" && command != "git -C .. diff"
@@ -47,6 +47,12 @@ func TestTrackedFiles(t *testing.T) {
 		}
 	}
 	secretsInIndex(t)
+	at := pathrule.Place{Cwd: t.TempDir()}
+	for _, command := range []string{"cd $(cat f) && git diff", `git -C "$x" diff`} {
+		if !Analyze(command, at).MayRead(at, "secret") {
+			t.Errorf("%q in an unknown directory may read no file", command)
+		}
+	}
 	for _, c := range []struct {
 		init, index string
 		want        bool
