@@ -65,25 +65,38 @@ func formatsOutput(args []arg, i int) bool {
 }
 
 // gitShown are the subcommands that show the content of files.
-var gitShown = strings.Fields("show archive diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config")
+var gitShown = strings.Fields("show archive diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config status reflog")
 
-// gitShows finds the files that a subcommand shows: operands that look like paths, and the text
-// after the colon in "HEAD:file".
+// grepValues are the options of git grep whose value is another word.
+var grepValues = strings.Fields("-e -f -A -B -C -m --max-depth --max-count --threads --context --after-context --before-context")
+
+// gitShows finds the files that a subcommand shows: operands that may be paths, and the text after the colon in
+// HEAD:file and in -L 1,5:file.
 func gitShows(p *parsed) {
 	sub := p.args[p.rest].text
 	if !slices.Contains(gitShown, sub) {
 		return
 	}
-	patch, after := sub != "log" && sub != "rev-list", false
+	patch, after := !slices.Contains([]string{"log", "rev-list", "status", "reflog"}, sub), false
 	files := sub == "diff" && slices.ContainsFunc(p.args, func(a arg) bool { return a.text == "--no-index" })
+	pattern, value := false, false // git grep: the pattern is before this word; this word is the value of an option
 	var paths []roleArg
-	for _, a := range p.args[p.rest+1:] {
+	for i, a := range p.args[p.rest+1:] {
+		before := p.args[p.rest+i].text
 		switch {
+		case value:
+			value = false
 		case a.known && a.text == "--":
 			after = true
+		case !after && (before == "-L" || strings.HasPrefix(a.text, "-L")) && strings.Contains(a.text, ":"):
+			patch = true
+			a.text = a.text[strings.LastIndexByte(a.text, ':')+1:]
+			paths = append(paths, roleArg{arg: a, kind: 'r', opt: true})
 		case !after && strings.HasPrefix(a.text, "-"):
-			patch = patch || slices.Contains([]string{"-p", "-u", "-U", "--patch", "-c", "--cc", "-L", "--patch-with-stat", "--full-diff", "-m"}, a.text) || strings.HasPrefix(a.text, "-U") || strings.HasPrefix(a.text, "-L")
-		case after || files || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
+			patch = patch || asksPatch(a.text) || a.text == "--full-diff"
+			pattern = pattern || a.text == "-e" || a.text == "-f"
+			value = sub == "grep" && slices.Contains(grepValues, a.text)
+		case after || files || pattern || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
 			if file, ok := revisionFile(a.text); ok && !after {
 				if n, name, stage := strings.Cut(file, ":"); stage && len(n) == 1 && a.text[0] == ':' { // :0:file
 					file = name
@@ -91,6 +104,8 @@ func gitShows(p *parsed) {
 				a.text = file
 			}
 			paths = append(paths, roleArg{arg: a, kind: 'r', opt: true})
+		case sub == "grep":
+			pattern = true
 		}
 	}
 	if patch {
