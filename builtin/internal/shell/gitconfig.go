@@ -113,16 +113,39 @@ func credentialSettings(at *pathrule.Place, dir string) string {
 		}
 		files = append(files, path.Join(repository, "config"), path.Join(repository, "config.worktree"))
 	}
-	for _, file := range append(files, "/etc/gitconfig") {
+	files = append(files, "/etc/gitconfig")
+	for i := 0; i < len(files); i++ {
+		file := files[i]
 		if !at.Exists(file) {
 			continue
 		}
-		if text, err := at.Contents(file, maxSettings); err != nil || credentialSetting().Match(text) {
+		text, err := at.Contents(file, maxSettings)
+		if err != nil || credentialSetting().Match(text) {
 			return file + " has credentials"
+		}
+		for _, match := range includedFile().FindAllSubmatch(text, maxIncluded) {
+			name := string(match[1])
+			if home, ok := strings.CutPrefix(name, "~/"); ok {
+				name = under(at.Home, home)
+			} else if strings.ContainsAny(name, `~%\`) {
+				return file + " includes a file with an unknown path"
+			}
+			if name = under(path.Dir(file), name); !slices.Contains(files, name) {
+				files = append(files, name)
+			}
+		}
+		if len(files) > maxIncluded {
+			return file + " includes too many files to look for credentials in them"
 		}
 	}
 	return ""
 }
+
+// includedFile matches the line of a setting include.path or includeIf.CONDITION.path.
+var includedFile = lazy.Regexp(`(?im)^\s*(?:\[[^\n]*\]\s*)?path\s*=\s*"?([^"\n#;]*[^"\s#;])`)
+
+// maxIncluded is how many files with settings are searched for credentials.
+const maxIncluded = 32
 
 // settingsFiles are names of files with settings of git, in a directory or in its repository.
 var settingsFiles = []string{"config", "config.worktree", ".gitconfig"}

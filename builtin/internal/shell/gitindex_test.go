@@ -132,11 +132,12 @@ func TestGitSettings(t *testing.T) {
 		"[remote \"origin\"]\n\turl = https://u:pw@github.com/o/r\n":                                           true,
 		"[remote \"origin\"]\n\turl = https://ghp_aaaaaaaaaaaaaaaaaaaaaaaa@github.com/o/r\n":                   true,
 		"[http \"https://github.com/\"]\n\textraheader = AUTHORIZATION: basic eA==\n":                          true,
+		"[includeIf \"gitdir:/\"]\n\tpath = ../included # too\n":                                               true,
 		"[sendemail]\n\tsmtpPass = x\n":                                                                        true,
 		"[core]\n\tbare = false\n[url \"https://x-access-token:y@github.com/\"]\n\tinsteadOf = ssh://github\n": true,
 	} {
 		work := t.TempDir()
-		write(t, work, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": config, "src/a": "x"})
+		write(t, work, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": config, "src/a": "x", "included": "[sendemail]\n\tsmtpPass = x\n"})
 		at := pathrule.Place{Cwd: work, Home: t.TempDir(), Dirs: []string{work}, Trusted: []string{work}}
 		for _, command := range show {
 			if a := Analyze(command, at); asks(a, at) != credentials {
