@@ -254,15 +254,21 @@ func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
 	}
 	var out []link
 	for k, n := range names {
-		to := src.text
-		if !symbolic && !path.IsAbs(to) && k < len(c.cwds) {
-			to = resolve(c.cwds[k], to)
+		targets := []string{src.text}
+		switch {
+		case symbolic || len(c.cwds) == 0:
+		case path.IsAbs(name.text):
+			targets = resolveAll(c.cwds, src.text)
+		default:
+			targets = resolveAll(c.cwds[k:k+1], src.text)
 		}
-		if !src.wild {
-			out = append(out, link{name: n, to: to}, link{name: path.Join(n, path.Base(to)), to: to})
-			continue
+		for _, to := range targets {
+			if src.wild {
+				out = append(out, link{name: path.Join(n, path.Base(to)), to: path.Dir(to)})
+			} else {
+				out = append(out, link{name: n, to: to}, link{name: path.Join(n, path.Base(to)), to: to})
+			}
 		}
-		out = append(out, link{name: path.Join(n, path.Base(to)), to: path.Dir(to)})
 	}
 	return out, true
 }

@@ -34,6 +34,8 @@ func TestLinksGetOtherNames(t *testing.T) {
 		"cp -P key b && ls -l b":                 false,
 		"echo x > b":                             false,
 		"mkdir -p d/e && ln rc d/e/b; tee d/e/b": true,
+
+		"cd .git; ln config " + work + "/l; echo x > " + work + "/l": true,
 	} {
 		if got := len(Analyze(cmd, at).Dangers(at, pathrule.Protected{})) > 0; got != want {
 			t.Errorf("%q: alarm %v", cmd, got)
