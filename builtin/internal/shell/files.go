@@ -12,43 +12,45 @@ import (
 
 // Rules for files also apply to the files that commands are known to read and write.
 
-// listingCommands are commands that print names, sizes and times of files, but not their content.
-var listingCommands = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
+// listers are commands that print names, sizes and times of files, but not their content.
+var listers = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
 
-// Reads reports whether a deny or ask rule for files covers a file that the command is known to read: an
+// onlyLists reports whether the command is a lister. With a list of files its errors show lines of the list.
+func (c *command) onlyLists() bool { return slices.Contains(listers, c.name) && !c.takesList() }
+
+// Reads reports whether a deny or ask rule for files covers a file that a command of the line is known to read: an
 // operand, a redirection or a file in a tree, by name, by wildcards and through links. For names that are only
-// known at run time see [Analysis.MayRead]. Commands that cannot be parsed count as covered; an invalid pattern
+// known at run time see [Analysis.MayRead]. A line that cannot be parsed counts as covered; an invalid pattern
 // is an error.
 func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	m, err := newFileRule(at, pattern)
 	if err != nil || a.err != nil {
 		return true, err
 	}
-	unknown := false
+	anyWord := false // a command may read a file that any word of the line names
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if slices.Contains(listingCommands, c.name) && !c.takesList() {
+		if c.onlyLists() {
 			continue
 		}
-		if m.reads(a, c) {
+		if m.coversRead(a, c) {
 			return true, nil
 		}
-		unknown = unknown || slices.ContainsFunc(c.reads, func(op operand) bool { return strings.Contains(op.text, hole) }) || c.effects&unseen != 0
+		anyWord = anyWord || slices.ContainsFunc(c.reads, func(op operand) bool { return strings.Contains(op.text, hole) }) || c.effects&unclearWords != 0
 	}
-	// A command that gets names from other commands may get any word of the line.
-	if !unknown {
+	if !anyWord {
 		return false, nil
 	}
 	for i := range a.cmds {
-		if m.names(&a.cmds[i]) {
+		if m.coversWord(&a.cmds[i]) {
 			return true, nil
 		}
 	}
-	here := &command{args: a.listed}
+	listed := &command{args: a.listed}
 	if at.Cwd != "" {
-		here.cwds = []string{at.Cwd}
+		listed.cwds = []string{at.Cwd}
 	}
-	return m.names(here), nil
+	return m.coversWord(listed), nil
 }
 
 // MayRead reports whether a deny or ask rule for files may cover a file that a command of the line reads by a
@@ -59,14 +61,14 @@ func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	}
 	m, _ := newFileRule(at, pattern) // [Analysis.Reads] reports the error
 	return slices.ContainsFunc(a.cmds, func(c command) bool {
-		return !(slices.Contains(listingCommands, c.name) && !c.takesList()) && m.mayRead(a, &c)
+		return !c.onlyLists() && m.mayCover(a, &c)
 	})
 }
 
-// unseen contains the effects of commands whose words have an unknown meaning.
-const unseen = unknown | executing
+// unclearWords are the effects of commands whose words may mean anything.
+const unclearWords = unknown | executing
 
-// Writes is [Analysis.Reads] for files that the command writes, creates and deletes.
+// Writes is [Analysis.Reads] for files that commands write, create and delete.
 func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	m, err := newFileRule(at, pattern)
 	if err != nil || a.err != nil {
@@ -77,8 +79,8 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 		if c.Reason == "" {
 			continue
 		}
-		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.copyTargets()...) {
-			if m.operand(c, &op.arg) || op.delete && m.coversBelow(c, &op.arg) {
+		for _, op := range slices.Concat(c.targets, c.copyTargets()) {
+			if m.coversOperand(c, &op.arg) || op.delete && m.coversBelow(c, &op.arg) {
 				return true, nil
 			}
 		}
@@ -89,31 +91,31 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	return false, nil
 }
 
-func (m *fileRule) reads(a *Analysis, c *command) bool {
-	roots := m.roots(c)
+// coversRead reports whether the rule covers a file that the command is known to read.
+func (m *fileRule) coversRead(a *Analysis, c *command) bool {
 	for i := range c.reads {
 		op := &c.reads[i].arg
-		if m.operand(c, op) || c.copiesTrees() && m.coversBelow(c, op) {
+		if m.coversOperand(c, op) || c.copiesTrees() && m.coversBelow(c, op) {
 			return true
 		}
 		reached := func(word arg) bool {
 			word.wild = word.wild || !op.field && strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
-			return m.operand(c, &word)
+			return m.coversOperand(c, &word)
 		}
 		if op.open() && slices.ContainsFunc(a.reach(c, op).words, reached) {
 			return true
 		}
 	}
-	// A moved file is read by its new name.
-	away := func(op operand) bool {
-		return c.name == "mv" && op.delete && (m.operand(c, &op.arg) || m.coversBelow(c, &op.arg))
+	// mv counts as reading, because its new name for a file is no longer covered.
+	moved := func(op operand) bool {
+		return c.name == "mv" && op.delete && (m.coversOperand(c, &op.arg) || m.coversBelow(c, &op.arg))
 	}
-	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.coversBelow(c, &root) })
+	return slices.ContainsFunc(c.targets, moved) || slices.ContainsFunc(m.roots(c), func(root arg) bool { return m.coversBelow(c, &root) })
 }
 
-// mayRead reports whether the rule covers a file whose name the command may get, or a file in a tree that is
-// too large to check.
-func (m *fileRule) mayRead(a *Analysis, c *command) bool {
+// mayCover reports whether the rule may cover a file that the command reads: one whose name is only known at run time,
+// or one in a tree that is too large to check.
+func (m *fileRule) mayCover(a *Analysis, c *command) bool {
 	if m.showsTracked(c) {
 		return true
 	}
@@ -125,9 +127,11 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 		}
 		r := a.reach(c, op)
 		for _, s := range r.spots {
-			if s.words && s.dir != "" && slices.ContainsFunc(c.cwds, func(cwd string) bool {
-				return m.at.Harmful(pathrule.Listing{Dir: s.dir, Deep: s.deep, Hidden: s.hidden, Bases: s.bases, Through: s.through, Regular: s.regular}, cwd, func(abs string, _ bool) bool { return m.covers(abs) }) != ""
-			}) {
+			listing := pathrule.Listing{Dir: s.dir, Deep: s.deep, Hidden: s.hidden, Bases: s.bases, Through: s.through, Regular: s.regular}
+			coversWordOfName := func(cwd string) bool {
+				return m.at.Harmful(listing, cwd, func(abs string, _ bool) bool { return m.covers(abs) }) != ""
+			}
+			if s.words && s.dir != "" && slices.ContainsFunc(c.cwds, coversWordOfName) {
 				return true
 			}
 			if s.extra {
@@ -152,8 +156,8 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	})
 }
 
-// roots returns the directories that the command reads with everything below them. git grep only reads files
-// that git knows, so a secret that was never added does not count.
+// roots returns the directories that the command reads with everything below them. A git grep that names files or
+// directories only reads these, and otherwise the current directory.
 func (m *fileRule) roots(c *command) []arg {
 	if c.name != "git" || len(c.args) < 2 || c.args[1].text != "grep" || c.recursive() {
 		roots, _ := c.roots()
@@ -167,7 +171,7 @@ func (m *fileRule) roots(c *command) []arg {
 			continue
 		case a.known && slices.ContainsFunc(c.paths(a), m.at.Exists):
 			roots = append(roots, a)
-		case words > 0: // a revision, or a pattern
+		case words > 0: // a revision, or a pattern for paths; the first word is the text to find
 			return []arg{literal(".")}
 		}
 		words++
@@ -178,8 +182,8 @@ func (m *fileRule) roots(c *command) []arg {
 	return roots
 }
 
-// operand reports whether the rule covers a path of an operand.
-func (m *fileRule) operand(c *command, a *arg) bool {
+// coversOperand reports whether the rule covers a file that an operand may name.
+func (m *fileRule) coversOperand(c *command, a *arg) bool {
 	switch {
 	case a.text == "":
 		return false
@@ -190,7 +194,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 		dir := path.Dir(glob)
 		entries, err := m.at.Names(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // then it is literal
+		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // without a match bash keeps the pattern, which names no file to read
 		case strings.ContainsAny(dir, "*?["), err == nil && len(entries) > 0 && !strings.Contains(a.text, hole):
 			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
 			names, all := m.at.Glob(glob)
@@ -198,7 +202,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
-			// The directory's content is unknown, or which of its files is read.
+			// The directory cannot be listed, or any of its files may be meant.
 			if ok, err := m.at.MatchTree(m.pattern, dir); ok || err != nil {
 				return true
 			}
@@ -207,25 +211,26 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 	return false
 }
 
-// isDirectory reports whether the path is a directory, which commands that read files cannot read.
+// isDirectory reports whether the path is a directory. Commands that read files cannot read directories.
 func (m *fileRule) isDirectory(abs string) bool {
 	_, err := m.at.Names(abs)
 	return err == nil
 }
 
-// names reports whether a word of the command is the name of a file that the rule covers.
-func (m *fileRule) names(c *command) bool {
+// coversWord reports whether a word of the command is the name of a file that the rule covers.
+func (m *fileRule) coversWord(c *command) bool {
 	for _, a := range c.args {
 		if !a.known && !a.wild {
 			continue
 		}
-		for field := range strings.FieldsSeq(a.text) {
-			if _, value, ok := strings.Cut(field, "="); ok {
-				field = value
+		for name := range strings.FieldsSeq(a.text) {
+			if _, value, ok := strings.Cut(name, "="); ok {
+				name = value
 			}
-			word := literal(field)
-			word.wild = strings.ContainsAny(field, "*?[")
-			if field != "" && (strings.ContainsAny(field, "./") || slices.Contains(listingCommands, c.name)) && m.operand(c, &word) {
+			word := literal(name)
+			word.wild = strings.ContainsAny(name, "*?[")
+			// A word without a dot or a slash is more likely to be a subcommand or a pattern, unless ls or find lists it.
+			if (strings.ContainsAny(name, "./") || slices.Contains(listers, c.name)) && m.coversOperand(c, &word) {
 				return true
 			}
 		}
