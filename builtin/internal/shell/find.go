@@ -11,19 +11,20 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// The predicates of find, by number of arguments.
+// The predicates of find without a value, some of them only of BSD, those with a value, and the actions that run,
+// write or delete something.
 var (
-	findAlone = setOf(`-daystart -depth -follow -ignore_readdir_race -noignore_readdir_race -mount -xdev -noleaf
+	findPlain = setOf(`-daystart -depth -follow -ignore_readdir_race -noignore_readdir_race -mount -xdev -noleaf
 		-nowarn -warn -empty -executable -false -true -nogroup -nouser -readable -writable -ls -print -print0 -prune -quit
 		-a -and -o -or -not ! ( ) , -d -x -X -s`)
-	findOne = setOf(`-maxdepth -mindepth -regextype -amin -anewer -atime -cmin -cnewer -ctime -fstype -gid -group
+	findValued = setOf(`-maxdepth -mindepth -regextype -amin -anewer -atime -cmin -cnewer -ctime -fstype -gid -group
 		-ilname -iname -inum -ipath -iregex -iwholename -links -lname -mmin -mtime -name -newer -path -perm -regex -samefile
 		-size -type -uid -used -user -wholename -xtype -context -printf -files0-from
 		-newermt -newerat -newerct -neweraa -newerac -neweram -newerca -newercc -newercm -newerma -newermc -newermm -Btime -Bmin`)
-	findHarmful = strings.Fields("-delete -exec -execdir -ok -okdir -fls -fprint -fprint0 -fprintf")
+	findActions = strings.Fields("-delete -exec -execdir -ok -okdir -fls -fprint -fprint0 -fprintf")
 )
 
-// setOf returns the set of the words of a text, which is made when it is needed.
+// setOf returns a function that returns the set of the words in text.
 func setOf(text string) func() map[string]bool {
 	return sync.OnceValue(func() map[string]bool {
 		set := map[string]bool{}
@@ -39,7 +40,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	i := 0
 	for i < len(args) && args[i].known {
-		// Options before the starting points; see find(1), OPTIONS.
+		// Options before the starting points (find(1), OPTIONS).
 		switch t := args[i].text; {
 		case t == "-H" || t == "-L" || t == "-P" || strings.HasPrefix(t, "-O"):
 			i++
@@ -61,17 +62,14 @@ func findArgs(w *walker, c *command, p *parsed) string {
 			why = a.raw + " may be part of the expression"
 		}
 	}
-	if rest := findExpression(w, p, args[i:], starts); rest != "" {
-		why = rest
-	}
+	why = cmp.Or(findExpression(w, p, args[i:], starts), why)
 	for _, a := range starts {
 		p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
 	}
 	return why
 }
 
-// beginsExpression reports whether a begins the expression: according to find(1), the first "-", "(" or "!" ends the
-// starting points.
+// beginsExpression reports whether the starting points of find end before a (find(1), DESCRIPTION).
 func beginsExpression(a arg) bool {
 	return a.known && a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
@@ -100,24 +98,24 @@ func (f *nameFilter) afterParenthesis() []arg {
 	return f.earlier
 }
 
-// findExpression walks the predicates. After an unknown predicate the command is not read-only, but the walk
-// continues, because deny rules need the commands of a later -exec.
+// findExpression records what the predicates do, and returns why find is not read-only, or "". It continues after an
+// unknown predicate, because deny rules need the commands of a later -exec.
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
 	if len(starts) == 0 {
 		starts = []arg{literal(".")}
 	}
-	selective := false // the expression does not select all files
+	selects := false // a predicate before -delete may be false for some files
 	filters := []nameFilter{{}}
 	for i := 0; i < len(args); i++ {
 		a := &args[i]
 		filter := &filters[len(filters)-1]
-		selective = selective || a.known && !findEverything()[a.text]
+		selects = selects || a.known && !findEverything()[a.text]
 		switch {
 		case !a.known:
 			why = cmp.Or(why, a.raw+" may be part of the expression")
-		case findAlone()[a.text]:
+		case findPlain()[a.text]:
 			switch a.text {
 			case "(":
 				negated := i > 0 && args[i-1].known && slices.Contains([]string{"!", "-not"}, args[i-1].text)
@@ -132,7 +130,7 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			case "-prune":
 				filter.names = nil
 			}
-		case findOne()[a.text]:
+		case findValued()[a.text]:
 			if i++; i == len(args) {
 				break
 			}
@@ -148,9 +146,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 		case a.text == "-delete":
 			if p.effects&deleting == 0 || w.expanded <= maxBudget {
 				w.mustName(self, a.text)
-				w.findDelete(p, self, starts, filter.names, !selective)
+				w.findDelete(p, self, starts, filter.names, !selects)
 			}
-		case slices.Contains(findHarmful, a.text):
+		case slices.Contains(findActions, a.text):
 			i += findAction(w, p, self, args[i:], starts, filter.names)
 		default:
 			why = "the predicate " + a.text + " is not on the list"
@@ -159,24 +157,26 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	return why
 }
 
-// findDelete records which files -delete removes: the names in named below the starting points, or everything.
-func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
+// findDelete records which files -delete removes: those with one of the names below the starting points, or without
+// names any. self is the index of find.
+func (w *walker) findDelete(p *parsed, self int, starts, names []arg, everything bool) {
 	p.effects |= deleting
-	if w.tooManyCombinations(starts, named) {
-		named = nil
+	if w.tooManyFound(starts, names) {
+		names = nil
 	}
 	for _, s := range starts {
 		p.ops = append(p.ops, roleArg{arg: s, kind: 'd'})
-		for _, n := range named {
-			p.ops = append(p.ops, roleArg{arg: below(s, n), kind: 'd'})
+		for _, name := range names {
+			p.ops = append(p.ops, roleArg{arg: below(s, name), kind: 'd'})
 		}
-		if everything && s.known && slices.ContainsFunc(w.cmds[self].paths(s), func(p string) bool { return w.criticalPath(p, true) != "" }) {
+		if everything && s.known && slices.ContainsFunc(w.cmds[self].paths(s), func(dir string) bool { return w.criticalPath(dir, true) != "" }) {
 			w.alarm(Destructive, "find deletes everything below "+s.text)
 		}
 	}
 }
 
-// findEverything are the words of an expression that do not select files by name or properties.
+// findEverything are the words of an expression that may delete everything below a starting point: with -type f or d
+// nearly all of it.
 var findEverything = setOf("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
 
 // foundName returns what the last of args, which is the value of the predicate before it, says about the names of found
@@ -218,33 +218,25 @@ func below(dir, name arg) arg {
 	return arg{text: dir.text + "/" + name.text, raw: dir.raw + "/" + name.raw, known: true, field: true, wild: name.wild}
 }
 
-// mayBeAction returns why a word that is not literal may be harmful in find's expression, or "".
+// mayBeAction returns why a word that is not literal may be one of the actions, or "".
 func mayBeAction(a arg) string {
-	if a.field && a.noDash {
-		return ""
+	matches := func(action string) bool {
+		ok, err := path.Match(pathrule.ShellPattern(a.text), action)
+		return ok || err != nil
 	}
-	if a.wild && !strings.Contains(a.text, hole) {
-		safe := true
-		for _, h := range findHarmful {
-			if ok, err := path.Match(pathrule.ShellPattern(a.text), h); ok || err != nil {
-				safe = false
-			}
-		}
-		if safe {
-			return ""
-		}
+	if a.field && a.noDash || a.wild && !strings.Contains(a.text, hole) && !slices.ContainsFunc(findActions, matches) {
+		return ""
 	}
 	return a.raw + " may be an action"
 }
 
-// tooManyCombinations reports whether an action has more combinations of starting points and names than are checked. Then
-// it needs approval.
-func (w *walker) tooManyCombinations(starts, named []arg) bool {
+// tooManyFound reports whether starting points and names have more combinations than are checked, and then requires
+// approval. Each path that an action reads is searched below each starting point.
+func (w *walker) tooManyFound(starts, names []arg) bool {
 	if w.expanded > maxBudget {
 		return true
 	}
-	// Each path that an action reads is searched below each starting point.
-	if w.expanded += len(starts) * max(len(named), 1); w.expanded <= maxBudget && len(starts) <= maxExpanded {
+	if w.expanded += len(starts) * max(len(names), 1); w.expanded <= maxBudget && len(starts) <= maxExpanded {
 		return false
 	}
 	w.expanded = maxBudget + 1
@@ -252,8 +244,8 @@ func (w *walker) tooManyCombinations(starts, named []arg) bool {
 	return true
 }
 
-// visiting calls f for commands that run in the directories of found files.
-func (w *walker) visiting(f func()) {
+// inFoundDirs calls f for commands that run in the directories of found files.
+func (w *walker) inFoundDirs(f func()) {
 	in, cwds, cwdLost := w.in, w.cwds, w.cwdLost
 	w.in.visits = !cwdLost
 	w.loseCwd()
@@ -261,25 +253,26 @@ func (w *walker) visiting(f func()) {
 	w.in, w.cwds, w.cwdLost = in, cwds, cwdLost
 }
 
-// mustName records that a rule for find only allows the action if it names the action.
+// mustName records that only rules that name the action allow the find at index self.
 func (w *walker) mustName(self int, action string) {
 	w.cmds[self].named = append(w.cmds[self].named, action)
 }
 
-// findAction records the effects of -exec and of the actions that write files, and returns how many arguments
-// they have.
-func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
-	name := args[0].text
-	if strings.HasPrefix(name, "-f") {
+// findAction records the effects of the action args[0], which runs a command or writes a file, and returns how many
+// further arguments it has. self is the index of find.
+func findAction(w *walker, p *parsed, self int, args, starts, names []arg) int {
+	action := args[0].text
+	if strings.HasPrefix(action, "-f") {
 		p.effects |= writing
-		w.mustName(self, name)
+		w.mustName(self, action)
 		if len(args) > 1 {
 			p.ops = append(p.ops, roleArg{arg: args[1], kind: 'w'})
 		}
-		if name == "-fprintf" {
-			return min(2, len(args)-1)
+		values := 1
+		if action == "-fprintf" {
+			values = 2 // the file and the format
 		}
-		return min(1, len(args)-1)
+		return min(values, len(args)-1)
 	}
 	end := 1
 	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+" && (args[end-1].text == "{}" || !args[end-1].known))) {
@@ -288,109 +281,108 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	// A "+" only ends the command if it follows "{}".
 	if i := slices.IndexFunc(args[:min(end+1, len(args))], func(a arg) bool { return a.text == "+" }); i > 0 && args[i-1].text != "{}" {
 		p.effects |= executing
-		w.mustName(self, name)
+		w.mustName(self, action)
 	}
-	if len(named) == 0 {
-		named = []arg{{text: hole}}
+	if len(names) == 0 {
+		names = []arg{{text: hole}}
 	}
 	found := w.origin(origin{lo: int32(self), hi: int32(self + 1), whole: true})
-	cmd, named := w.findCommand(args[1:end], starts, named, found)
+	cmd, names := w.findCommand(args[1:end], starts, names, found)
 	if end < len(args) && args[end].text == "+" && len(cmd) > 0 {
 		cmd[len(cmd)-1].field = false // several names
 	}
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
 		run := func() { w.inside(self, func() { w.simpleCommand(cmd, joinRaw(args[1:end]), "") }) }
-		if strings.HasSuffix(name, "dir") { // it runs in the directory of each found file
-			w.visiting(run)
+		if strings.HasSuffix(action, "dir") {
+			w.inFoundDirs(run)
 		} else {
 			run()
 		}
 	}
-	// A command that shows everything below a directory may show a secret.
-	anyName := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
+	// A command that shows any file below a directory may show a secret.
+	anyName := !slices.ContainsFunc(names, func(a arg) bool { return a.text != hole })
 	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || anyName && c.dumps() }) {
 		p.effects |= executing
-		w.mustName(self, name)
+		w.mustName(self, action)
 	}
 	return end
 }
 
-// findCommand returns the command that -exec runs, with the found names in place of {}, and which names these are: any
-// name if there are too many combinations. Only the first {} gets all of them, because the danger analysis needs each once.
-func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, names []arg) {
+// findCommand returns the command that -exec runs, with the found names in place of {}. It also returns the names,
+// which are unknown if there are too many combinations. Only the first {} stands for all names, a later one for the
+// first name: the analysis needs each name once.
+func (w *walker) findCommand(args, starts, names []arg, found source) (cmd, used []arg) {
 	for _, a := range args {
 		if !strings.Contains(a.text, "{}") {
 			cmd = append(cmd, a)
 			continue
 		}
-		if w.tooManyCombinations(starts, named) {
-			starts, named = []arg{literal(".")}, []arg{{text: hole}}
+		if w.tooManyFound(starts, names) {
+			starts, names = []arg{literal(".")}, []arg{{text: hole}}
 		}
-		// Found names begin with the starting point.
 		for _, s := range starts {
-			for _, n := range named {
-				n = below(s, n)
-				joined := arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, noDash: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found}
+			for _, name := range names {
+				name = below(s, name)
+				joined := arg{text: strings.ReplaceAll(a.text, "{}", name.text), raw: a.raw, field: true, noDash: !strings.HasPrefix(a.text, "-"), wild: name.wild, from: found}
 				if strings.Contains(a.text, hole) {
 					joined.from = anywhere
 				}
 				cmd = append(cmd, joined)
 			}
 		}
-		starts, named = starts[:1], named[:1]
+		starts, names = starts[:1], names[:1]
 	}
-	return cmd, named
+	return cmd, names
 }
 
-// fdArgs walks the commands that fd runs for found files. A ";" ends one, and another may follow.
-func fdArgs(w *walker, c *command, p *parsed) string {
-	start, harmless := fdRunsOne(c.args)
-	for i := start; i < len(c.args); i++ {
-		a, glued := c.args[i], ""
-		switch j := strings.IndexAny(a.text, "xX"); {
-		case strings.HasPrefix(a.text, "--exec"):
-			_, glued, _ = strings.Cut(a.text, "=")
-		case len(a.text) > 1 && a.text[0] == '-' && a.text[1] != '-' && j > 0:
-			glued = a.text[j+1:]
+// fdArgs walks the commands that fd runs for found files. A ";" ends such a command, and options may follow it.
+func fdArgs(w *walker, _ *command, p *parsed) string {
+	self := len(w.cmds) - 1
+	args := w.cmds[self].args
+	start, harmless := fdRunsOne(args)
+	for i := start; i < len(args); i++ {
+		text, attached := args[i].text, "" // the command's name, if it is in the word of the option
+		switch x := strings.IndexAny(text, "xX"); {
+		case strings.HasPrefix(text, "--exec"):
+			_, attached, _ = strings.Cut(text, "=")
+		case x > 0 && text[0] == '-' && text[1] != '-':
+			attached = text[x+1:]
 		default:
 			continue
 		}
-		run := slices.Clone(c.args[i+1:])
-		i = len(c.args)
-		if glued != "" {
-			run = slices.Insert(run, 0, literal(glued))
+		run := slices.Clone(args[i+1:])
+		if end := slices.IndexFunc(run, func(a arg) bool { return a.known && a.text == ";" }); end >= 0 {
+			run = run[:end]
 		}
-		found, from := false, w.origin(origin{lo: int32(len(w.cmds) - 1), hi: int32(len(w.cmds)), whole: true})
-		for k, b := range run {
-			if b.known && b.text == ";" {
-				i -= len(run) - k
-				run = run[:k]
-				break
+		i += len(run) + 1 // the ";"
+		if attached != "" {
+			run = slices.Insert(run, 0, literal(attached))
+		}
+		found := w.origin(origin{lo: int32(self), hi: int32(self + 1), whole: true})
+		placeholder := func(a arg) bool { return strings.Contains(a.text, "{") }
+		if !slices.ContainsFunc(run, placeholder) {
+			run = append(run, arg{text: hole, raw: "…", from: found})
+		}
+		for k, a := range run {
+			if placeholder(a) {
+				run[k] = arg{text: hole, raw: a.raw, field: true, from: found}
 			}
-			if strings.Contains(b.text, "{") {
-				run[k], found = arg{text: hole, raw: b.raw, field: true, from: from}, true
-			}
 		}
-		if !found {
-			run = append(run, arg{text: hole, raw: "…", from: from})
-		}
-		self := len(w.cmds) - 1
-		w.visiting(func() { // --base-directory changes the directory
+		w.inFoundDirs(func() { // --base-directory changes the directory
 			w.inside(self, func() { w.simpleCommand(run, joinRaw(run), "") })
 		})
-		inner := w.cmds[self+1:]
-		harmless = harmless && len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" })
 	}
-	if harmless {
+	inner := w.cmds[self+1:]
+	if harmless && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {
 		p.effects &^= executing
 	}
 	return ""
 }
 
-// fdRunsOne reports whether it is certain which command fd runs, one only, and the index of the option before it.
-// Otherwise each word that may be such an option counts.
-func fdRunsOne(args []arg) (int, bool) {
+// fdRunsOne reports whether fd certainly runs only the command after the option at index start. Otherwise start is 1,
+// so that each word that may be such an option counts.
+func fdRunsOne(args []arg) (start int, certain bool) {
 	plain := specs()["fd"][0]
 	for i := 1; i < len(args); i++ {
 		switch a := &args[i]; {

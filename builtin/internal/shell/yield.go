@@ -225,7 +225,7 @@ func findsBelow(s *syntax.Stmt) bool {
 	}
 	args := plainArgs(call)
 	other := func(a string) bool { // it also prints or runs something else
-		return slices.Contains(findHarmful, a) || slices.Contains([]string{"-print", "-printf", "-ls", "-files0-from"}, a)
+		return slices.Contains(findActions, a) || slices.Contains([]string{"-print", "-printf", "-ls", "-files0-from"}, a)
 	}
 	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.ContainsFunc(args, other) {
 		return false
