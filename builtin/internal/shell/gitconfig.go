@@ -2,7 +2,7 @@ package shell
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -11,12 +11,11 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// gitRuns returns why git, run in the resolved directory dir, may start a program that the
-// settings of its repository name, or "". It does not check what [Analysis.Environ] turns off:
-// hooks, core.fsmonitor, fetches.
+// gitRuns returns why git, run in the resolved directory dir, may start a program that the settings of its repository
+// name, or "". It does not check what [Analysis.Environ] turns off: hooks, core.fsmonitor, fetches.
 func gitRuns(at *pathrule.Place, dir string) string {
 	if top := workTree(at, dir); top != "" {
-		if why := repositoryRuns(at, under(top, ".git")); why != "" {
+		if why := repositoryRuns(at, top); why != "" {
 			return why + ", and " + top + " is not trusted"
 		}
 	}
@@ -25,7 +24,7 @@ func gitRuns(at *pathrule.Place, dir string) string {
 
 // workTree returns the directory at or above the resolved directory dir that is the top of a git work tree, or "".
 func workTree(at *pathrule.Place, dir string) string {
-	for dir != "" && !at.Exists(strings.TrimSuffix(dir, "/")+"/.git") {
+	for dir != "" && !at.Exists(under(dir, ".git")) {
 		if dir == "/" {
 			return ""
 		}
@@ -34,38 +33,38 @@ func workTree(at *pathrule.Place, dir string) string {
 	return dir
 }
 
-// repositoryOf returns the repository of a work tree.
-func repositoryOf(at *pathrule.Place, top string) string {
-	dotgit := under(top, ".git")
-	if text, err := at.Contents(dotgit, maxSettings); err == nil { // of a linked work tree, or a submodule
-		to, _ := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
-		return under(top, to)
-	}
-	return dotgit
-}
-
-// maxIndex is the size of the largest git index that is searched for submodules.
-const maxIndex = 16 << 20
-
-func repositoryRuns(at *pathrule.Place, dotgit string) string {
-	dir := at.Real(dotgit)
-	// A file points to the repository (gitrepository-layout(5)); there, commondir points to
-	// what linked work trees share.
-	if text, err := at.Contents(dir, maxSettings); err == nil {
+// repositoryOf returns the repository of the work tree with this top, and the repository whose settings it shares: in a
+// linked work tree that of the main work tree, otherwise the same (gitrepository-layout(5)). Both are "" if a path is
+// unknown.
+func repositoryOf(at *pathrule.Place, top string) (repository, common string) {
+	repository = at.Real(under(top, ".git"))
+	if text, err := at.Contents(repository, maxSettings); err == nil { // a file, in linked work trees and submodules
 		to, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
 		if !ok {
-			return "it may run programs of the repository that " + dotgit + " points to"
+			return "", ""
 		}
-		dir = at.Real(under(path.Dir(dir), to))
+		repository = at.Real(under(path.Dir(repository), to))
 	}
-	common := dir
-	if text, err := at.Contents(path.Join(dir, "commondir"), maxSettings); err == nil {
-		common = at.Real(under(dir, strings.TrimRight(string(text), "\r\n")))
+	common = repository
+	if text, err := at.Contents(path.Join(repository, "commondir"), maxSettings); err == nil {
+		common = at.Real(under(repository, strings.TrimRight(string(text), "\r\n")))
 	}
-	if dir == "" || common == "" {
-		return "it may run programs of the repository that " + dotgit + " points to"
+	if repository == "" || common == "" {
+		return "", ""
 	}
-	for _, file := range []string{path.Join(common, "config"), path.Join(dir, "config.worktree")} {
+	return repository, common
+}
+
+// maxIndex is the size of the largest git index that is read.
+const maxIndex = 16 << 20
+
+// repositoryRuns is gitRuns for the work tree with this top.
+func repositoryRuns(at *pathrule.Place, top string) string {
+	repository, common := repositoryOf(at, top)
+	if repository == "" {
+		return "it may run programs of the repository that " + under(top, ".git") + " points to"
+	}
+	for _, file := range []string{path.Join(common, "config"), path.Join(repository, "config.worktree")} {
 		if !at.Exists(file) {
 			continue
 		}
@@ -73,27 +72,28 @@ func repositoryRuns(at *pathrule.Place, dotgit string) string {
 		if err != nil {
 			return file + " cannot be read"
 		}
-		if why := configRuns(text); why != "" {
+		if why := configRuns(string(text)); why != "" {
 			return file + ": " + why
 		}
 	}
-	// A submodule has settings of its own, which git status and git diff apply.
+	// git status and git diff also apply the settings of submodules.
 	if at.Exists(path.Join(common, "modules")) {
 		return "its submodules have settings of their own"
 	}
-	index := path.Join(dir, "index")
+	index := path.Join(repository, "index")
 	if !at.Exists(index) {
 		return ""
 	}
-	// A submodule has the mode 0160000, in four bytes (gitformat-index(5)). A split index has a link.
+	// A submodule has the mode 0160000, in four bytes (gitformat-index(5)). The extension "link" says that another file
+	// lists the other entries.
 	if text, err := at.Contents(index, maxIndex); err != nil || bytes.Contains(text, []byte{0, 0, 0xe0, 0}) || bytes.Contains(text, []byte("link\x00")) {
 		return "its submodules may have settings of their own"
 	}
 	return ""
 }
 
-// credentialKey matches the name of a setting that has credentials, and credentialSetting a line
-// of such a setting or an address with a password or token.
+// credentialKey matches the name of a setting that has credentials, and credentialSetting the line of such a setting, or
+// an address with a password or token.
 var (
 	credentialKey     = lazy.Regexp(`(?i)extraheader|pass(word|wd|phrase)?$|token|secret|apikey|oauth`)
 	credentialSetting = lazy.Regexp(`(?im)extraheader|^\s*[\w-]*(pass(word|wd|phrase)?|token|secret|apikey)\s*=|://([^/@\s:]*:[^/@\s]+|[^/@\s:]{20,})@`)
@@ -106,12 +106,11 @@ func credentialSettings(at *pathrule.Place, dir string) string {
 		files = append(files, at.Home+"/.gitconfig", at.Home+"/.config/git/config")
 	}
 	if top := workTree(at, at.Real(dir)); top != "" {
-		repository := repositoryOf(at, top)
-		if text, err := at.Contents(path.Join(repository, "commondir"), maxSettings); err == nil {
-			files = append(files, path.Join(repository, "config.worktree"))
-			repository = under(repository, strings.TrimRight(string(text), "\r\n"))
+		repository, common := repositoryOf(at, top)
+		if repository == "" {
+			return under(top, ".git") + " points to an unknown repository"
 		}
-		files = append(files, path.Join(repository, "config"), path.Join(repository, "config.worktree"))
+		files = append(files, path.Join(common, "config"), path.Join(common, "config.worktree"), path.Join(repository, "config.worktree"))
 	}
 	files = append(files, "/etc/gitconfig")
 	for i := 0; i < len(files); i++ {
@@ -150,7 +149,7 @@ const maxIncluded = 32
 // settingsFiles are names of files with settings of git, in a directory or in its repository.
 var settingsFiles = []string{"config", "config.worktree", ".gitconfig"}
 
-// secretSettings returns why showing a file shows credentials in settings of git, or "".
+// secretSettings returns why showing the file shows credentials, if it has settings of git, or "".
 func secretSettings(at *pathrule.Place, file string) string {
 	if !slices.Contains(settingsFiles, path.Base(file)) || !at.Exists(file) {
 		return ""
@@ -161,28 +160,21 @@ func secretSettings(at *pathrule.Place, file string) string {
 	return ""
 }
 
-// secretSettingsIn is secretSettings for the files in dir, and in its repository, whose names match.
+// secretSettingsIn is secretSettings for the files in dir and in dir/.git whose names match one of the patterns bases;
+// nil matches any.
 func secretSettingsIn(at *pathrule.Place, dir string, bases []string) string {
-	repository := path.Join(dir, ".git")
-	if !at.Exists(repository) {
-		repository = ""
-	}
 	for _, name := range settingsFiles {
 		if !pathrule.NameMatches(name, bases) {
 			continue
 		}
-		why := secretSettings(at, path.Join(dir, name))
-		if why == "" && repository != "" {
-			why = secretSettings(at, path.Join(repository, name))
-		}
-		if why != "" {
+		if why := cmp.Or(secretSettings(at, path.Join(dir, name)), secretSettings(at, path.Join(dir, ".git", name))); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// settingsArgs refuses to show settings of git that have credentials.
+// settingsArgs refuses to show the settings of git if they have credentials.
 func settingsArgs(w *walker, c *command, _ *parsed) string {
 	for _, d := range c.gitDirs() {
 		if why := w.answer(fact{question: secretInSettings, dir: d}); why != "" {
@@ -200,49 +192,29 @@ func under(dir, name string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
-// configRuns returns which setting may make a read-only command start a program, or "".
-func configRuns(text []byte) string {
-	why := ""
-	err := configKeys(string(text), func(section, sub, key string) bool {
-		if !idleSetting(section, sub, key) {
-			why = "the setting " + strings.Trim(section+"."+sub, ".") + "." + key + " may run a program"
-		}
-		return why == ""
-	})
-	if err != nil {
-		return err.Error()
-	}
-	return why
-}
-
-// idleSections have only settings that do not make a read-only command run anything: they are
-// for the network, for editing, or for colors.
+// An idle setting does not make a command of git that only reads run a program. idleSections are sections with idle
+// settings: for the network, for editing, or for colors.
 var idleSections = strings.Fields("author committer user color column advice branch pull push fetch rebase merge mergetool difftool guitool gui gc " +
 	"maintenance pack index feature status tag commit init rerere stash svn http https credential url protocol receive transfer uploadpack sendemail " +
 	"i18n lfs cvs remotes web browser instaweb imap am apply clean clone checkout worktree notes sequence versionsort blame grep core pager interactive vsts-config github hub gitflow gh")
 
-// idleKeys are further settings that make a read-only command run nothing, from sections that also have settings
-// that do.
+// idleKeys are the idle settings of other sections.
 var idleKeys = strings.Fields("diff.renames diff.renamelimit diff.context diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved " +
 	"diff.colormovedws diff.interhunkcontext diff.indentheuristic diff.relative diff.wserrorhighlight diff.tool diff.guitool diff.statgraphwidth diff.autorefreshindex " +
 	"log.date log.decorate log.follow log.abbrevcommit log.mailmap log.showroot log.showsignature log.diffmerges extensions.objectformat extensions.worktreeconfig extensions.refstorage extensions.noop extensions.preciousobjects " +
 	"remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror remote.proxy remote.skipdefaultupdate remote.skipfetchall remote.gh-resolved remote.pushdefault " +
 	"submodule.active submodule.url submodule.fetchjobs")
 
-// busyKeys are settings of idle sections that are not idle: the path of the work tree, files whose content messages
-// show, and others.
+// busyKeys are the settings of idleSections that are not idle or have another effect: the path of the work tree, and
+// files whose lines error messages show.
 var busyKeys = strings.Fields("core.worktree core.gitproxy core.alternaterefscommand core.virtualfilesystem core.gvfs core.excludesfile core.attributesfile " +
 	"blame.ignorerevsfile status.submodulesummary")
 
+// idleSetting expects section and key in lower case.
 func idleSetting(section, sub, key string) bool {
 	switch full := section + "." + key; {
 	case section == "alias":
-		// git ignores an alias with the name of a command.
-		name := key
-		if sub != "" {
-			name = sub
-		}
-		return families()["git"].subs[name] == nil
+		return families()["git"].subs[cmp.Or(sub, key)] == nil // the tables accept no command with another name
 	case (section == "merge" || section == "lfs") && sub != "":
 		return false // merge drivers for git log --remerge-diff, and programs for git lfs
 	case section == "diff" && sub != "":
@@ -254,26 +226,24 @@ func idleSetting(section, sub, key string) bool {
 	}
 }
 
-var errConfig = errors.New("its settings cannot be parsed")
-
-// configKeys calls f for each setting of a file in the syntax of git-config(1), in lower case
-// except for the subsection. A continued line, or anything else that git might read
-// differently, is an error.
-func configKeys(text string, f func(section, sub, key string) bool) error {
+// configRuns returns which setting in a file with the syntax of git-config(1) makes a command of git that only reads run
+// a program, or "". It accepts no continued lines, and nothing else that git might read differently.
+func configRuns(text string) string {
+	const bad = "its settings cannot be parsed"
 	if strings.ContainsRune(text, 0) {
-		return errConfig
+		return bad
 	}
 	section, sub := "", ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 		if strings.ContainsRune(line, '\r') || strings.HasSuffix(line, `\`) {
-			return errConfig
+			return bad
 		}
 		line = strings.TrimLeft(line, " \t")
 		for strings.HasPrefix(line, "[") {
 			var ok bool
 			if section, sub, line, ok = configHeader(line[1:]); !ok {
-				return errConfig
+				return bad
 			}
 			line = strings.TrimLeft(line, " \t")
 		}
@@ -281,28 +251,31 @@ func configKeys(text string, f func(section, sub, key string) bool) error {
 			continue
 		}
 		n := 0
-		for n < len(line) && (isWordByte(line[n]) && line[n] != '_' || line[n] == '-') {
+		for n < len(line) && isKeyByte(line[n]) {
 			n++
 		}
 		rest := strings.TrimLeft(line[n:], " \t")
 		if n == 0 || section == "" || rest != "" && !strings.ContainsAny(rest[:1], "=#;") {
-			return errConfig
+			return bad
 		}
-		if !f(section, sub, strings.ToLower(line[:n])) {
-			return nil
+		if key := strings.ToLower(line[:n]); !idleSetting(section, sub, key) {
+			return "the setting " + strings.Trim(section+"."+sub, ".") + "." + key + " may run a program"
 		}
 	}
-	return nil
+	return ""
 }
 
-// configHeader parses a section's name after its "[".
+// isKeyByte reports whether c may be in the name of a setting or section.
+func isKeyByte(c byte) bool { return isWordByte(c) && c != '_' || c == '-' }
+
+// configHeader parses the name of a section after "[", and returns the rest of the line after "]".
 func configHeader(s string) (section, sub, rest string, ok bool) {
 	n := 0
-	for n < len(s) && (isWordByte(s[n]) && s[n] != '_' || s[n] == '-' || s[n] == '.') {
+	for n < len(s) && (isKeyByte(s[n]) || s[n] == '.') {
 		n++
 	}
 	section, s = strings.ToLower(s[:n]), s[n:]
-	if section, sub, ok = strings.Cut(section, "."); ok { // the old spelling
+	if section, sub, ok = strings.Cut(section, "."); ok { // [section.subsection], a deprecated spelling
 		return section, sub, strings.TrimPrefix(s, "]"), strings.HasPrefix(s, "]")
 	}
 	if rest, ok = strings.CutPrefix(s, "]"); ok {

@@ -223,8 +223,12 @@ func gitIndex(at *pathrule.Place, dir string) (top, index string, found bool) {
 	if top = workTree(at, at.Real(dir)); top == "" {
 		return "", "", false
 	}
-	index = path.Join(repositoryOf(at, top), "index")
-	return top, index, at.Exists(index) // without one nothing was added
+	repository, _ := repositoryOf(at, top)
+	if repository == "" {
+		return top, under(top, ".git"), true // which is not an index
+	}
+	index = path.Join(repository, "index")
+	return top, index, at.Exists(index)
 }
 
 // trackedFile returns the path of a file of an index for which f is true, and which is below one
