@@ -116,7 +116,7 @@ func (m *fileRule) coversRead(a *Analysis, c *command) bool {
 // mayCover reports whether the rule may cover a file that the command reads: one whose name is only known at run time,
 // or one in a tree that is too large to check.
 func (m *fileRule) mayCover(a *Analysis, c *command) bool {
-	if m.showsTracked(c) {
+	if m.coversUnnamed(c) {
 		return true
 	}
 	tree := c.recursive() || c.copiesTrees()

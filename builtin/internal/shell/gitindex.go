@@ -10,26 +10,26 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// patches are the subcommands of git that show changes in the content of files unless an option prevents it.
-var patches = strings.Fields("diff show range-diff diff-files diff-index diff-tree format-patch")
+// patchCommands are the subcommands of git that show changes in the content of files unless an option prevents it.
+var patchCommands = strings.Fields("diff show range-diff diff-files diff-index diff-tree format-patch")
 
-// optionalPatches are the subcommands that show such changes only if an option asks for them.
-var optionalPatches = strings.Fields("log whatchanged stash reflog status")
+// patchOnRequest are the subcommands that show such changes only if an option asks for them.
+var patchOnRequest = strings.Fields("log whatchanged stash reflog status")
 
-// A revealed describes which files a git command shows without naming them.
-type revealed struct {
-	content bool     // their content is shown
+// unnamedFiles describes the files of a repository that a git command shows without naming them.
+type unnamedFiles struct {
+	content bool     // there are such files, and their content is shown
 	past    bool     // files that are no longer tracked are included
 	below   []string // only files below these paths; nil means all files
 }
 
-// revealsTracked returns which files of the repository the command shows without naming them.
-func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
+// unnamedFiles returns which files of the repository the command shows without naming them.
+func (c *command) unnamedFiles(at *pathrule.Place) (r unnamedFiles) {
 	if c.name != "git" {
 		return r
 	}
-	sub := c.gitSub()
-	if sub < 0 || c.args[sub].text != "grep" && !slices.Contains(patches, c.args[sub].text) && !slices.Contains(optionalPatches, c.args[sub].text) {
+	sub := c.gitSubcommand()
+	if sub < 0 || c.args[sub].text != "grep" && !slices.Contains(patchCommands, c.args[sub].text) && !slices.Contains(patchOnRequest, c.args[sub].text) {
 		return r
 	}
 	name, args := c.args[sub].text, c.args[sub+1:]
@@ -41,35 +41,35 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 		return r
 	}
 	r.past = name != "diff" && name != "diff-files" && name != "grep"
-	files, objects, revisions := false, false, false
-	// With --icase-pathspecs a name may match several files.
-	unlimited := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" })
+	hasPaths, hasObjects, hasRevisions := false, false, false
+	// all: the operands do not limit the files. With --icase-pathspecs a name may match several files.
+	all := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" })
 	for i, a := range args {
 		text, after := a.prefix(), i > dashes
 		switch {
 		case i == dashes:
 		case !after && strings.HasPrefix(text, "-"):
 			r.past = r.past || text == "--cached" && name != "grep" || text == "--staged" || text == "--merge-base"
-			unlimited = unlimited || len(text) > 3 && (strings.HasPrefix("--full-diff", text) || strings.HasPrefix("--stdin", text))
-		case !after && name == "show" && ofRevision(text): // a file of a revision, which gitShows handles
-			objects = true
+			all = all || len(text) > 3 && (strings.HasPrefix("--full-diff", text) || strings.HasPrefix("--stdin", text))
+		case !after && name == "show" && ofRevision(text): // gitShows handles HEAD:file
+			hasObjects = true
 		case !after && (name == "range-diff" || strings.HasPrefix(text, ":/") || !a.known || !slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return at.Exists(resolve(dir, text)) })):
-			r.past, revisions = true, true
-		case !after && i > 0 && mayTakeValue(args[i-1].prefix()): // the value of an option limits nothing
+			r.past, hasRevisions = true, true
+		case !after && i > 0 && mayTakeValue(args[i-1].prefix()): // the value of an option does not limit the files
 		case !a.known || strings.ContainsAny(text, "*?[\\") || strings.HasPrefix(text, ":"):
-			files, unlimited = true, true
+			hasPaths, all = true, true
 		default:
-			files = true
+			hasPaths = true
 			for _, dir := range c.gitDirs() {
 				file := resolve(dir, text)
-				if _, err := at.Names(file); err == nil || !at.Exists(file) { // a directory, or a path that may have been one
+				if _, err := at.Names(file); err == nil || !at.Exists(file) { // a directory, or a path that may have been a directory
 					r.below = append(r.below, file)
 				}
 			}
 		}
 	}
-	r.content = !files && (!objects || revisions) || unlimited || r.below != nil
-	if unlimited {
+	r.content = !hasPaths && (!hasObjects || hasRevisions) || all || r.below != nil
+	if all {
 		r.below = nil
 	}
 	return r
@@ -77,39 +77,40 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 
 // showsContent reports whether a subcommand of git shows lines of files with these options.
 func showsContent(name string, options []arg) bool {
-	shows, less := name == "grep" || slices.Contains(patches, name), false
+	shows, summary := name == "grep" || slices.Contains(patchCommands, name), false
 	for _, a := range options {
 		// With any option git stash show prints a patch instead of the summary.
 		shows = shows || name == "stash" && options[0].prefix() == "show" && strings.HasPrefix(a.text, "-")
 		switch text := a.prefix(); {
 		case asksPatch(text), !a.known && a.option() && strings.Trim(text, "-") == "": // it may be -p
 			return true
-		case slices.Contains(showsLess, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(showsNames, text):
-			less = true
+		case slices.Contains(summaryOptions, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(nameOptions, text):
+			summary = true
 		}
 	}
-	return shows && !less
+	return shows && !summary
 }
 
-// showsLess are options that replace the patch by a summary, and showsNames options of grep that replace the lines
-// by names or counts.
+// summaryOptions replace the patch by a summary, and nameOptions of git grep the lines by names or counts.
 var (
-	showsLess  = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw -q --quiet -s --no-patch")
-	showsNames = strings.Fields("-l -L -c --files-with-matches --files-without-match --count")
+	summaryOptions = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw -q --quiet -s --no-patch")
+	nameOptions    = strings.Fields("-l -L -c --files-with-matches --files-without-match --count")
 )
 
-// asksPatch reports whether an option makes git log show changes; letters may be combined.
+// asksPatch reports whether an option makes git log show changes in the content of files. The letter of such an option
+// may follow other letters, but not one whose value is in the same word.
 func asksPatch(text string) bool {
 	for _, head := range []string{"--patch", "--unified", "--binary", "--remerge-diff", "--diff-merges", "--cc", "--verbose", "-U", "-L"} {
 		if strings.HasPrefix(text, head) {
 			return true
 		}
 	}
-	return len(text) > 1 && text[0] == '-' && strings.IndexByte("-SGOlnMCBXAI", text[1]) < 0 && strings.ContainsAny(text, "puULcmv")
+	hasValue := len(text) > 1 && strings.IndexByte("SGOlnMCBXAI", text[1]) >= 0
+	return strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "--") && !hasValue && strings.ContainsAny(text, "puULcmv")
 }
 
-// gitSub returns the index of git's subcommand in the arguments, or -1.
-func (c *command) gitSub() int {
+// gitSubcommand returns the index of git's subcommand in the arguments, or -1.
+func (c *command) gitSubcommand() int {
 	for i := 1; i < len(c.args); i++ {
 		switch text := c.args[i].prefix(); {
 		case slices.Contains([]string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix", "--attr-source"}, text):
@@ -121,7 +122,8 @@ func (c *command) gitSub() int {
 	return -1
 }
 
-// ofRevision reports whether an operand of git show is a file of a revision, such as HEAD:x.
+// ofRevision reports whether an operand of git show is a file of a revision, such as HEAD:x. The operand :/x is the
+// revision whose message has the text x.
 func ofRevision(text string) bool {
 	_, ok := revisionFile(text)
 	return ok && !strings.HasPrefix(text, ":/")
@@ -143,7 +145,7 @@ func revisionFile(text string) (file string, ok bool) {
 	return "", false
 }
 
-// mayTakeValue reports whether the next word may be the value of an option instead of a path.
+// mayTakeValue reports whether the word after an option may be its value instead of a path.
 func mayTakeValue(option string) bool {
 	return strings.HasPrefix(option, "-") && option != "--" && !strings.Contains(option, "=") && !slices.Contains(gitFlags, option)
 }
@@ -154,38 +156,33 @@ var gitFlags = strings.Fields("-p -u -w -b --patch --cached --staged --color --n
 // gitDirs returns the directories in which a git command runs, or none if they are unknown.
 func (c *command) gitDirs() []string {
 	dirs := c.cwds
-	for i, sub := 1, c.gitSub(); i < sub; i++ {
+	for i, sub := 1, c.gitSubcommand(); i < sub; i++ {
 		if c.args[i].text != "-C" {
 			continue
 		}
 		if !c.args[i+1].known {
 			return nil
 		}
-		moved := make([]string, len(dirs))
-		for k, d := range dirs {
-			moved[k] = resolve(d, c.args[i+1].text)
-		}
-		dirs = moved
+		dirs = resolveAll(dirs, c.args[i+1].text)
 	}
 	return dirs
 }
 
-// showsTracked reports whether the command shows changes in a file that the rule covers, without
-// naming it. What git grep reads is in [fileRule.roots].
-func (m *fileRule) showsTracked(c *command) bool {
+// coversUnnamed reports whether git shows changes in a file that the rule covers, without naming the file. For git grep
+// see [fileRule.roots].
+func (m *fileRule) coversUnnamed(c *command) bool {
 	if slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "grep" }) {
 		return false
 	}
-	r := c.revealsTracked(&m.at)
+	r := c.unnamedFiles(&m.at)
 	dirs := c.gitDirs()
-	return r.content && (len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return m.tracked(dir, r) }))
+	return r.content && (len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return m.coversTracked(dir, r) }))
 }
 
-// tracked reports whether the rule covers a file of the repository that dir is in, or may have
-// covered one in the past.
-func (m *fileRule) tracked(dir string, r revealed) bool {
-	top, index, found := gitIndex(&m.at, dir)
-	if !found {
+// coversTracked reports whether the rule covers one of the files r of the repository that dir is in.
+func (m *fileRule) coversTracked(dir string, r unnamedFiles) bool {
+	top, index, ok := gitIndex(&m.at, dir)
+	if !ok {
 		return false
 	}
 	if r.past {
@@ -201,11 +198,11 @@ func (m *fileRule) tracked(dir string, r revealed) bool {
 	return trackedFile(&m.at, top, index, r.below, m.covers) != ""
 }
 
-// trackedSecret returns which tracked file of the repository that dir is in holds credentials, or
-// "". Files in directories for tests do not count.
+// trackedSecret returns which tracked file of the repository that dir is in may hold credentials, or "". With below only
+// files below these paths count.
 func trackedSecret(at *pathrule.Place, dir string, below []string) string {
-	top, index, found := gitIndex(at, dir)
-	if !found {
+	top, index, ok := gitIndex(at, dir)
+	if !ok {
 		return ""
 	}
 	name := trackedFile(at, top, index, below, func(name string) bool {
@@ -217,9 +214,9 @@ func trackedSecret(at *pathrule.Place, dir string, below []string) string {
 	return "git tracks " + name + ", which may hold credentials; name the files to show"
 }
 
-// gitIndex returns the top of the repository that dir is in and the file with its index, which is
-// "" if it is unknown, and reports whether there is an index.
-func gitIndex(at *pathrule.Place, dir string) (top, index string, found bool) {
+// gitIndex returns the top of the work tree that dir is in, and the file with its index. ok is false if there is no work
+// tree, or no index because no file was added.
+func gitIndex(at *pathrule.Place, dir string) (top, index string, ok bool) {
 	if top = workTree(at, at.Real(dir)); top == "" {
 		return "", "", false
 	}
@@ -231,8 +228,8 @@ func gitIndex(at *pathrule.Place, dir string) (top, index string, found bool) {
 	return top, index, at.Exists(index)
 }
 
-// trackedFile returns the path of a file of an index for which f is true, and which is below one
-// of the given paths if there are any, or "". If the index cannot be read it returns its name.
+// trackedFile returns the path of a tracked file for which f is true, or "". If below is not nil, the file is below one
+// of these paths. If the index cannot be read, trackedFile returns the path of the index.
 func trackedFile(at *pathrule.Place, top, index string, below []string, f func(name string) bool) string {
 	text, err := at.Contents(index, maxIndex)
 	if err != nil {
@@ -252,10 +249,10 @@ func trackedFile(at *pathrule.Place, top, index string, below []string, f func(n
 	return found
 }
 
-// eachTracked calls f for each file that a git index lists (gitformat-index(5)), and reports
-// whether it could be read.
+// eachTracked calls f for each file that a git index lists (gitformat-index(5)), and reports whether it could read the
+// whole list.
 func eachTracked(index []byte, f func(name string)) bool {
-	const fixed, header = 62, 12
+	const header, flagsAt, extended, maxLength = 12, 60, 0x4000, 0xfff
 	if len(index) < header || string(index[:4]) != "DIRC" {
 		return false
 	}
@@ -263,50 +260,51 @@ func eachTracked(index []byte, f func(name string)) bool {
 	if version < 2 || version > 4 {
 		return false
 	}
-	rest, last := index[header:], ""
+	rest, name := index[header:], ""
 	for range count {
-		if len(rest) < fixed {
+		if len(rest) < flagsAt+2 {
 			return false
 		}
-		at := fixed
-		flags := binary.BigEndian.Uint16(rest[fixed-2:])
-		if flags&0x4000 != 0 { // more flags follow
-			at += 2
+		flags := binary.BigEndian.Uint16(rest[flagsAt:])
+		start := flagsAt + 2 // of the name
+		if flags&extended != 0 {
+			start += 2
 		}
-		keep := 0
+		shared := 0 // bytes at the start of the name that are those of the last name
 		if version == 4 {
-			drop, n := offset(rest[min(at, len(rest)):])
-			if n == 0 || drop > len(last) {
+			dropped, n := packedNumber(rest[min(start, len(rest)):])
+			if n == 0 || dropped > len(name) {
 				return false
 			}
-			at, keep = at+n, len(last)-drop
+			start, shared = start+n, len(name)-dropped
 		}
-		if at > len(rest) {
+		if start > len(rest) {
 			return false
 		}
-		end := bytes.IndexByte(rest[at:], 0)
-		if end < 0 {
+		length := bytes.IndexByte(rest[start:], 0)
+		if length < 0 {
 			return false
 		}
-		last = last[:keep] + string(rest[at:at+end])
-		if int(flags&0xfff) != min(len(last), 0xfff) { // the hashes have another length
+		name = name[:shared] + string(rest[start:start+length])
+		if int(flags&maxLength) != min(len(name), maxLength) { // the flags are elsewhere, because the hashes are longer
 			return false
 		}
-		f(last)
-		next := at + end + 1
+		f(name)
+		next := start + length + 1
 		if version < 4 {
-			next = (at + end + 8) &^ 7
+			next = (start + length + 8) &^ 7 // entries are padded with 1 to 8 zeros to a multiple of 8 bytes
 		}
 		if next > len(rest) {
 			return false
 		}
 		rest = rest[next:]
 	}
-	return !bytes.Contains(rest, []byte("link\x00")) // a split index: another file lists the other names
+	return !bytes.Contains(rest, []byte("link\x00")) // another file lists more names
 }
 
-// offset reads a number as git encodes it in packs, and returns how many bytes it has.
-func offset(b []byte) (value, n int) {
+// packedNumber reads a number in the encoding of offsets in packs (gitformat-pack(5)). n is the number of its bytes; 0
+// means that there is no number.
+func packedNumber(b []byte) (value, n int) {
 	for n < len(b) && n < 5 {
 		c := b[n]
 		if n++; n > 1 {

@@ -308,7 +308,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				why = w.secretByWord(c, op)
 			}
 		}
-		if r := c.revealsTracked(&w.at); r.content {
+		if r := c.unnamedFiles(&w.at); r.content {
 			for _, dir := range c.gitDirs() {
 				why = cmp.Or(why, w.answer(fact{question: secretTracked, dir: dir, bases: r.below}))
 			}
