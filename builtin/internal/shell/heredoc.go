@@ -7,9 +7,10 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// heredoc writes the operator of a here-document and stores its body for the end of the line.
-// The print quotes a body without expansions, and has no tabs that "<<-" would remove.
-func (p *printer) heredoc(r *syntax.Redirect) {
+// printDocument writes the operator and the delimiter of a here-document, and stores the body for the end of the line.
+// The print always has "<<", and a body without the tabs that "<<-" removes. If the body has backslashes and no
+// expansions, the print quotes the delimiter.
+func (p *printer) printDocument(r *syntax.Redirect) {
 	delimiter, ok := delimiterOf(r.Word)
 	if !ok {
 		p.refuse("a here-document whose delimiter is not a plain word")
@@ -28,7 +29,7 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 	}
 	escaped := false
 	for _, part := range parts {
-		if p.hasLine(part, delimiter, r.Op) {
+		if p.containsLine(part, delimiter, r.Op) {
 			p.refuse("a here-document with its delimiter as a line inside an expansion, where bash ends it; use another delimiter")
 		}
 		lit, ok := part.(*syntax.Lit)
@@ -38,30 +39,28 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 		escaped = escaped || ok && strings.Contains(lit.Value, `\`)
 	}
 	var body string
-	switch text, plain := onlyText(parts); {
-	case plain && (quoted || escaped):
+	if text, ok := literalText(parts); ok && (quoted || escaped) {
 		body = stripTabs(text, r.Op)
 		if !quoted {
 			body, quoted = unescapeDocument(body), true
 		}
-	default:
-		body = p.expanded(parts, r.Op)
+	} else {
+		body = p.printBody(parts, r.Op)
 	}
 	if body != "" && !strings.HasSuffix(body, "\n") {
 		p.refuse("a here-document without an end")
 	}
-	delimiter = p.freeDelimiter(delimiter, body)
-	p.str("<<")
+	delimiter = p.unusedDelimiter(delimiter, body)
 	if quoted {
-		p.str("'" + delimiter + "'")
+		p.str("<<'" + delimiter + "'")
 	} else {
-		p.str(delimiter)
+		p.str("<<" + delimiter)
 	}
 	p.pending = append(p.pending, hdoc{[]byte(body), delimiter})
 }
 
-// hasLine reports whether a line of a part of a here-document is its delimiter.
-func (p *printer) hasLine(part syntax.WordPart, delimiter string, op syntax.RedirOperator) bool {
+// containsLine reports whether an expansion in a here-document contains the delimiter as a line.
+func (p *printer) containsLine(part syntax.WordPart, delimiter string, op syntax.RedirOperator) bool {
 	from, to := int(part.Pos().Offset()), int(part.End().Offset())
 	if _, ok := part.(*syntax.Lit); ok || part.End().Line() == part.Pos().Line() {
 		return false
@@ -69,8 +68,8 @@ func (p *printer) hasLine(part syntax.WordPart, delimiter string, op syntax.Redi
 	if from > to || to > len(p.src) {
 		return true
 	}
-	if rest, _, ok := strings.Cut(p.src[to:], "\n"); ok {
-		to += len(rest)
+	if end := strings.IndexByte(p.src[to:], '\n'); end >= 0 {
+		to += end // the expansion may end within a line
 	}
 	for line := range strings.SplitSeq(p.src[from:to], "\n") {
 		if stripTabs(line, op) == delimiter {
@@ -80,8 +79,8 @@ func (p *printer) hasLine(part syntax.WordPart, delimiter string, op syntax.Redi
 	return false
 }
 
-// delimiterOf returns the delimiter without its quotes.
-func delimiterOf(word *syntax.Word) (string, bool) {
+// delimiterOf returns the delimiter without its quotes. ok is false if it is not literal, or bash may read it differently.
+func delimiterOf(word *syntax.Word) (delimiter string, ok bool) {
 	var b strings.Builder
 	for _, part := range word.Parts {
 		switch x := part.(type) {
@@ -107,26 +106,23 @@ func delimiterOf(word *syntax.Word) (string, bool) {
 	return b.String(), !strings.ContainsAny(b.String(), "\n$`")
 }
 
-// freeDelimiter returns name, or another plain delimiter, such that it is not a line of body.
-func (p *printer) freeDelimiter(name, body string) string {
+// unusedDelimiter returns a delimiter that needs no quotes and is not a line of body, preferably name.
+func (p *printer) unusedDelimiter(name, body string) string {
 	if !syntax.ValidName(name) {
 		name = "EOF"
 	}
-	free := func(name string) bool {
-		return !strings.HasPrefix(body, name+"\n") && !strings.Contains(body, "\n"+name+"\n")
-	}
 	for i := range 16 {
-		if free(name) {
+		if !strings.Contains("\n"+body, "\n"+name+"\n") {
 			return name
 		}
 		name = fmt.Sprint("EOF", i)
 	}
-	p.refuse("a here-document that contains every possible delimiter as a line")
+	p.refuse("a here-document with EOF0 to EOF14 as lines")
 	return name
 }
 
-// onlyText returns the text of a body without expansions.
-func onlyText(parts []syntax.WordPart) (string, bool) {
+// literalText returns the text of a body. ok is false if it has expansions.
+func literalText(parts []syntax.WordPart) (text string, ok bool) {
 	var b strings.Builder
 	for _, part := range parts {
 		lit, ok := part.(*syntax.Lit)
@@ -138,7 +134,7 @@ func onlyText(parts []syntax.WordPart) (string, bool) {
 	return b.String(), true
 }
 
-// stripTabs removes the tabs that "<<-" removes.
+// stripTabs removes the tabs at the beginning of lines if op is "<<-".
 func stripTabs(text string, op syntax.RedirOperator) string {
 	if op != syntax.DashHdoc || !strings.Contains(text, "\t") {
 		return text
@@ -150,7 +146,7 @@ func stripTabs(text string, op syntax.RedirOperator) string {
 	return strings.Join(lines, "")
 }
 
-// unescapeDocument removes the backslashes that escape a character in a here-document.
+// unescapeDocument removes the backslashes that escape a character in the body of a here-document.
 func unescapeDocument(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -162,12 +158,11 @@ func unescapeDocument(s string) string {
 	return b.String()
 }
 
-// expanded returns the print of a body with expansions.
-func (p *printer) expanded(parts []syntax.WordPart, op syntax.RedirOperator) string {
-	start := len(p.buf)
-	was := p.where
+// printBody returns the print of a body that may have expansions.
+func (p *printer) printBody(parts []syntax.WordPart, op syntax.RedirOperator) string {
+	start, where := len(p.buf), p.where
 	p.where = document
-	begins := true // at the beginning of a line
+	lineStart := true // part is at the beginning of a line
 	for i, part := range parts {
 		var next syntax.WordPart
 		if i+1 < len(parts) {
@@ -176,12 +171,12 @@ func (p *printer) expanded(parts []syntax.WordPart, op syntax.RedirOperator) str
 		lit, ok := part.(*syntax.Lit)
 		if !ok {
 			p.part(part, next, false)
-			begins = false
+			lineStart = false
 			continue
 		}
 		text := lit.Value
 		if op == syntax.DashHdoc {
-			if begins {
+			if lineStart {
 				text = stripTabs(text, op)
 			} else if head, tail, ok := strings.Cut(text, "\n"); ok {
 				text = head + "\n" + stripTabs(tail, op)
@@ -189,10 +184,10 @@ func (p *printer) expanded(parts []syntax.WordPart, op syntax.RedirOperator) str
 		}
 		p.lit(text, false, next == nil)
 		if text != "" {
-			begins = strings.HasSuffix(text, "\n")
+			lineStart = strings.HasSuffix(text, "\n")
 		}
 	}
-	p.where = was
+	p.where = where
 	body := string(p.buf[start:])
 	p.buf = p.buf[:start]
 	return body

@@ -8,18 +8,18 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// kubeArgs raises an alarm for secrets.
+// kubeArgs raises an alarm for commands that show secrets of the cluster, finds the files that kubectl reads, and refuses
+// addresses that are not harmless.
 func kubeArgs(w *walker, c *command, p *parsed) string {
-	// An address may be spelled with percent signs.
-	if v, ok := p.value("--raw"); ok && (!v.known || strings.Contains(v.text, "%") || strings.Contains(strings.ToLower(v.text), "secret")) {
+	raw, hasRaw := p.value("--raw")
+	if hasRaw && (!raw.known || strings.Contains(raw.text, "%") || strings.Contains(strings.ToLower(raw.text), "secret")) { // %73ecrets
 		w.alarm(Credentials, c.String()+": it shows secrets of the cluster")
 	}
 	for _, o := range []string{"-o", "--output"} {
 		v, _ := p.value(o)
 		if format, name, ok := strings.Cut(strings.TrimPrefix(v.text, "="), "="); ok && strings.HasSuffix(format, "-file") {
-			file := v
-			file.text = name
-			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true}) // an error message shows the content of a template file
+			v.text = name
+			p.ops = append(p.ops, roleArg{arg: v, kind: 'r', opt: true}) // an error message shows the content of a template file
 		}
 	}
 	for _, op := range p.ops {
@@ -27,25 +27,25 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 			return op.raw + " is on another machine"
 		}
 	}
+	showsFields := p.has("-o", "--output") || p.has("--template")
 	for _, op := range p.ops {
-		for name := range strings.SplitSeq(op.text, ",") {
-			if i := strings.IndexAny(name, "/."); i >= 0 { // such as secrets.v1.
-				name = name[:i]
+		for kind := range strings.SplitSeq(strings.ToLower(op.text), ",") {
+			if i := strings.IndexAny(kind, "/."); i >= 0 { // secret/NAME, secrets.v1.
+				kind = kind[:i]
 			}
-			name = strings.ToLower(name)
-			if (name == "secret" || name == "secrets") && (p.has("-o", "--output") || p.has("--template")) {
+			if showsFields && (kind == "secret" || kind == "secrets") {
 				w.alarm(Credentials, c.String()+": it shows secrets of the cluster")
 				return ""
 			}
 		}
 	}
-	if raw, ok := p.value("--raw"); ok && !plainEndpoint().MatchString(raw.text) {
+	if hasRaw && !plainEndpoint().MatchString(raw.text) {
 		return podsShown
 	}
 	return ""
 }
 
-// plainKinds are resources without the environment of a container.
+// plainKinds are the kinds of resources that do not contain the environment of a container.
 var plainKinds = sync.OnceValue(func() []string {
 	return strings.Fields("no node nodes ns namespace namespaces svc service services ep endpoints endpointslice endpointslices ing ingress ingresses ingressclass ingressclasses ev event events " +
 		"pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims sc storageclass storageclasses cm configmap configmaps sa serviceaccount serviceaccounts hpa horizontalpodautoscaler " +
@@ -53,10 +53,10 @@ var plainKinds = sync.OnceValue(func() []string {
 		"clusterrole clusterroles clusterrolebinding clusterrolebindings crd crds customresourcedefinition customresourcedefinitions lease leases pc priorityclass priorityclasses")
 })
 
-// podsShown is why a command of kubectl that shows the environment of containers is not read-only.
+// podsShown is why a command of kubectl that may show the environment of containers is not read-only.
 const podsShown = "it shows the environment of containers, in which credentials may be"
 
-// kubeGetArgs is kubeArgs for kubectl get.
+// kubeGetArgs also refuses a kubectl get whose format may show the environment of containers.
 func kubeGetArgs(w *walker, c *command, p *parsed) string {
 	if why := kubeArgs(w, c, p); why != "" {
 		return why
@@ -75,7 +75,7 @@ func kubeGetArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// kindKnown reports whether the command names the kind of the resources literally.
+// kindKnown reports whether the first operand, the kind of the resources, is literal, or is KIND/NAME.
 func (p *parsed) kindKnown() bool {
 	for _, op := range p.ops {
 		if !op.opt {
@@ -85,7 +85,7 @@ func (p *parsed) kindKnown() bool {
 	return true
 }
 
-// kubeHistoryArgs is kubeArgs for kubectl rollout, which with a format shows whole templates of pods.
+// kubeHistoryArgs also refuses a kubectl rollout history with a format, which shows whole templates of pods.
 func kubeHistoryArgs(w *walker, c *command, p *parsed) string {
 	for _, o := range []string{"-o", "--output", "--template"} {
 		if _, ok := p.value(o); ok {
@@ -95,7 +95,7 @@ func kubeHistoryArgs(w *walker, c *command, p *parsed) string {
 	return kubeArgs(w, c, p)
 }
 
-// kubeDescribeArgs is kubeArgs for kubectl describe, which prints the tokens of service accounts.
+// kubeDescribeArgs also refuses a kubectl describe of resources other than plainKinds.
 func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
 	if why := kubeArgs(w, c, p); why != "" {
 		return why
@@ -106,27 +106,27 @@ func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// plainEndpoint matches addresses of the cluster that do not return objects.
+// plainEndpoint matches paths of kubectl get --raw that return no resources.
 var plainEndpoint = lazy.Regexp(`^/(version|metrics|api|apis|openapi/v[23]|(healthz|livez|readyz)(/[a-z0-9-]+)?|apis/metrics\.k8s\.io/[a-z0-9/.-]*)$`)
 
 // onlyKinds reports whether the operands name only resources of these kinds.
 func (p *parsed) onlyKinds(kinds []string) bool {
-	named, ok := false, true
+	first := true
 	for _, op := range p.ops {
-		if op.opt {
+		// The first operand has kinds, KIND,KIND or KIND/NAME. Later ones are names, or KIND/NAME.
+		if op.opt || !first && !strings.Contains(op.prefix(), "/") {
 			continue
 		}
-		if named && !strings.Contains(op.prefix(), "/") { // the name of a resource
-			continue
-		}
-		named = true
+		first = false
 		for kind := range strings.SplitSeq(op.prefix(), ",") {
 			kind, _, slash := strings.Cut(kind, "/")
 			kind, _, _ = strings.Cut(kind, ".")
-			ok = ok && (op.known || slash) && slices.Contains(kinds, strings.ToLower(kind))
+			if !op.known && !slash || !slices.Contains(kinds, strings.ToLower(kind)) {
+				return false
+			}
 		}
 	}
-	return named && ok && !p.has("-f", "--filename")
+	return !first && !p.has("-f", "--filename")
 }
 
 var (
@@ -136,7 +136,7 @@ var (
 	templateField = lazy.Regexp("\\[\\s*['\"]|\\\\['\"]|`") // a field as a string; quotes in texts
 )
 
-// plainLeaves are fields of resources. Neither they nor the fields in them have the environment of a container.
+// plainLeaves are fields of resources that do not contain the environment of a container.
 var plainLeaves = sync.OnceValue(func() []string {
 	return strings.Fields("name namespace uid phase nodeName image imageID images replicas readyReplicas availableReplicas updatedReplicas unavailableReplicas podIP hostIP ip hostname host port ports nodePort targetPort " +
 		"protocol type status reason message creationTimestamp deletionTimestamp startTime completionTime startedAt finishedAt lastTransitionTime restartCount ready labels kind apiVersion resourceVersion generation " +
@@ -144,7 +144,7 @@ var plainLeaves = sync.OnceValue(func() []string {
 		"resources serviceAccountName serviceAccount restartPolicy schedule suspend lastScheduleTime completions succeeded failed active version kubeletVersion osImage containerRuntimeVersion taints selector matchLabels ownerReferences")
 })
 
-// plainTemplate reports whether an output format of kubectl only shows plainLeaves.
+// plainTemplate reports whether an output format of kubectl, KIND=TEMPLATE, only shows plainLeaves.
 func plainTemplate(format string) bool {
 	kind, text, _ := strings.Cut(format, "=")
 	if !slices.Contains([]string{"jsonpath", "jsonpath-as-json", "go-template", "template", "custom-columns"}, kind) {
@@ -170,6 +170,7 @@ func plainTemplate(format string) bool {
 			return false
 		}
 	}
+	// A "." or "@" alone is the current object, and "$" a variable.
 	return !strings.ContainsAny(templatePath().ReplaceAllString(text, ""), ".@$*")
 }
 
@@ -181,25 +182,25 @@ func topArgs(w *walker, _ *command, p *parsed) string {
 	return psArgs(w, &command{args: p.args}, p)
 }
 
-// unitArgs requires that systemctl show is asked for certain properties, none of which has the environment of a unit.
+// unitArgs requires options of systemctl show that name properties, and refuses those with the environment of a unit.
 func unitArgs(_ *walker, _ *command, p *parsed) string {
-	asked := false
+	hasProperty := false
 	for _, o := range p.given {
-		switch o.name {
-		case "-p", "-P", "--property":
-			asked = true
+		if slices.Contains([]string{"-p", "-P", "--property"}, o.name) {
+			hasProperty = true
 			if !o.value.known || strings.Contains(strings.ToLower(o.value.text), "env") {
 				return environmentShown
 			}
 		}
 	}
-	if !asked {
+	if !hasProperty {
 		return environmentShown
 	}
 	return ""
 }
 
-// envFileArgs records that the values of .env are shown, unless an option limits the output to names.
+// envFileArgs records that docker compose config shows the values in .env, and in other files that the compose file
+// names, unless an option limits the output to names.
 func envFileArgs(_ *walker, _ *command, p *parsed) string {
 	if !p.has("--services", "--volumes", "--images", "--profiles", "-q", "--quiet", "--hash") {
 		p.ops = append(p.ops, roleArg{arg: anything("…"), kind: 'r', opt: true})

@@ -168,7 +168,7 @@ func (p *printer) redirect(r *syntax.Redirect) {
 	}
 	switch r.Op {
 	case syntax.Hdoc, syntax.DashHdoc:
-		p.heredoc(r)
+		p.printDocument(r)
 		return
 	case syntax.RdrOut, syntax.AppOut, syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.DplOut, syntax.RdrClob,
 		syntax.WordHdoc, syntax.RdrAll, syntax.AppAll:
