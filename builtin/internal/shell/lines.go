@@ -7,8 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// strayComment reports whether there is a "#" that only the parser considers the beginning of a comment,
-// because no blank precedes it.
+// strayComment reports whether there is a "#" that only the parser may consider the beginning of a comment, because no
+// blank is before it. ${#x}, $# and \# are not comments for either.
 func strayComment(src string) bool {
 	for i := range len(src) {
 		if src[i] == '#' && i > 0 && strings.IndexByte(" \t\n{$\\", src[i-1]) < 0 {
@@ -20,10 +20,10 @@ func strayComment(src string) bool {
 
 // The contexts of a byte in a source with continued lines.
 const (
-	code   = iota // between words
-	raw           // single quotes, or a here-document that is not expanded
-	quoted        // double quotes
-	closed        // places where the parser and bash may join lines differently
+	betweenWords = iota
+	verbatim     // single quotes, or a here-document that is not expanded: bash does not join the lines
+	doubleQuotes
+	unclear // the parser and bash may join the lines differently
 )
 
 var (
@@ -34,12 +34,12 @@ var (
 // checkLines rejects comments and continued lines that bash may read differently from the parser, because bash
 // joins lines before it parses most other syntax.
 func checkLines(src string, file *syntax.File) error {
-	m := lineMap{src: src, kinds: make([]byte, len(src)+1)}
+	m := contextMap{src: src, contexts: make([]byte, len(src)+1)}
 	syntax.Walk(file, m.node)
 	if m.err != nil {
 		return m.err
 	}
-	for i := 0; ; i += 2 {
+	for i := 0; ; i += len("\\\n") {
 		next := strings.Index(src[i:], "\\\n")
 		if next < 0 {
 			return nil
@@ -50,14 +50,15 @@ func checkLines(src string, file *syntax.File) error {
 			before = src[i-1]
 		}
 		blank := before == ' ' || before == '\t' || before == '\n'
-		switch m.kinds[i] {
-		case raw:
-		case code:
-			if !blank || m.document && before != ' ' {
+		switch m.contexts[i] {
+		case verbatim:
+		case betweenWords:
+			// After a here-document only the usual form is accepted.
+			if !blank || m.expandedDocument && before != ' ' {
 				return errContinued
 			}
-		case quoted:
-			if before == '\\' || before == '$' || m.kinds[i-1] == closed {
+		case doubleQuotes:
+			if before == '\\' || before == '$' || m.contexts[i-1] == unclear {
 				return errContinued
 			}
 		default:
@@ -66,81 +67,76 @@ func checkLines(src string, file *syntax.File) error {
 	}
 }
 
-// A lineMap contains the context of each byte.
-type lineMap struct {
-	src      string
-	kinds    []byte
-	document bool // whether a here-document has joined lines
-	err      error
+// A contextMap has the context of each byte of a source.
+type contextMap struct {
+	src              string
+	contexts         []byte
+	expandedDocument bool // a here-document is expanded, in which bash joins lines
+	err              error
 }
 
-func (m *lineMap) paint(from, to syntax.Pos, kind byte) {
-	for i := int(from.Offset()); i < min(int(to.Offset()), len(m.kinds)); i++ {
-		m.kinds[i] = kind
+func (m *contextMap) paint(from, to syntax.Pos, context byte) {
+	for i := int(from.Offset()); i < min(int(to.Offset()), len(m.contexts)); i++ {
+		m.contexts[i] = context
 	}
 }
 
-// node paints a node over its parent.
-func (m *lineMap) node(n syntax.Node) bool {
+// node sets the context of a node, over that of the node around it, and reports whether the nodes in it have contexts of
+// their own.
+func (m *contextMap) node(n syntax.Node) bool {
 	switch x := n.(type) {
 	case *syntax.Comment:
 		if at := int(x.Hash.Offset()); at > 0 && strings.IndexByte(" \t\n;&|(", m.src[at-1]) < 0 {
 			m.err = errComment
 		}
-		m.paint(x.Pos(), x.End(), closed)
-	case *syntax.Word, *syntax.ParamExp, *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.CStyleLoop:
-		m.paint(n.Pos(), n.End(), closed)
-	case *syntax.Assign:
-		m.paint(x.Pos(), x.End(), closed)
+		m.paint(x.Pos(), x.End(), unclear)
+	case *syntax.Word, *syntax.ParamExp, *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.CStyleLoop, *syntax.Assign:
+		m.paint(n.Pos(), n.End(), unclear)
 	case *syntax.ArrayExpr:
-		m.paint(x.Lparen, x.Rparen, code)
+		m.paint(x.Lparen, x.Rparen, betweenWords)
 	case *syntax.CmdSubst:
-		kind := byte(code)
 		if x.Backquotes {
-			kind = closed
-		}
-		m.paint(x.Left, x.End(), kind)
-		if x.Backquotes {
+			m.paint(x.Left, x.End(), unclear)
 			m.commentsBefore(x, x.Left)
+			return false
 		}
-		return !x.Backquotes
+		m.paint(x.Left, x.End(), betweenWords)
 	case *syntax.ProcSubst:
-		m.paint(x.OpPos, x.End(), code)
+		m.paint(x.OpPos, x.End(), betweenWords)
 	case *syntax.SglQuoted:
 		if !x.Dollar {
-			m.paint(x.Left, x.End(), raw)
+			m.paint(x.Left, x.End(), verbatim)
 		}
 	case *syntax.DblQuoted:
-		m.paint(x.Left, x.End(), quoted)
+		m.paint(x.Left, x.End(), doubleQuotes)
 	case *syntax.Redirect:
 		return m.redirect(x)
 	}
 	return true
 }
 
-// commentsBefore paints the comments before a node that the parser attaches to a statement inside it.
-func (m *lineMap) commentsBefore(n syntax.Node, at syntax.Pos) {
+// commentsBefore sets the context of the comments before start that the parser attaches to a statement inside n.
+func (m *contextMap) commentsBefore(n syntax.Node, start syntax.Pos) {
 	syntax.Walk(n, func(n syntax.Node) bool {
-		if c, ok := n.(*syntax.Comment); ok && c.Hash.Offset() < at.Offset() {
+		if c, ok := n.(*syntax.Comment); ok && c.Hash.Offset() < start.Offset() {
 			m.node(c)
 		}
 		return true
 	})
 }
 
-func (m *lineMap) redirect(x *syntax.Redirect) bool {
+// redirect is node for a redirection.
+func (m *contextMap) redirect(x *syntax.Redirect) bool {
 	if x.Op != syntax.Hdoc && x.Op != syntax.DashHdoc {
 		return true
 	}
-	plain := quotedDelimiter(x.Word)
-	m.paint(x.Word.Pos(), x.Word.End(), closed)
-	m.document = m.document || !plain
+	context := byte(verbatim)
+	if !quotedDelimiter(x.Word) {
+		context, m.expandedDocument = unclear, true
+	}
+	m.paint(x.Word.Pos(), x.Word.End(), unclear)
 	if x.Hdoc != nil {
-		kind := byte(closed)
-		if plain {
-			kind = raw
-		}
-		m.paint(x.Hdoc.Pos(), x.Hdoc.End(), kind)
+		m.paint(x.Hdoc.Pos(), x.Hdoc.End(), context)
 	}
 	return false
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// In a line such as "ln -s ~/.bashrc l && echo x > l" the redirection does not name the file that it writes. The
-// link does not exist yet when the line is analysed. Therefore the links that a line creates are treated as
-// existing for all of its commands, because the order of commands in a pipe or in the background is unknown.
+// In a line such as "ln -s ~/.bashrc l && echo x > l" the redirection does not name the file that it writes, and the
+// link does not exist yet when the line is analysed. Therefore the links that a line creates count as existing for all
+// of its commands, also for earlier ones: the order of commands in a pipe or in the background is unknown.
 
 // A link is a second name that a command of the line gives to a file.
 type link struct {
-	by    int    // index of the command that creates it
+	by    int    // index of the command that creates the link
 	name  string // absolute; with wildcards, there is a link for each match
-	to    string // its target, relative to the directory of name unless it is absolute
-	moved bool   // a move or copy of to, so it is only a link if to is one
+	to    string // the target, relative to the directory of name unless it is absolute
+	moved bool   // name is a move or copy of to, and thus only a link if to is a link
 }
 
 // linkers are the commands that create links.
 var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 
-// maxMadeLinks is how many links of a line are followed. The limit exists because each path of the line is
-// resolved once for each link. If there are more, the targets of the line count as unknown.
+// maxMadeLinks is how many links of a line are followed, since each path of the line is resolved once for each link. If
+// there are more, any file may be written through a link.
 const maxMadeLinks = 16
 
 // throughLinks returns the dangers that depend on links which the line itself creates.
@@ -42,23 +42,23 @@ func (a *Analysis) throughLinks(at *pathrule.Place, guard pathrule.Protected) []
 		return out
 	}
 	v := view{at: *at, guard: guard, known: map[string]string{}}
-	fresh := false // whether there are new links
+	creates := false // a command creates a link other than by a move or copy
 	for i := range a.cmds {
-		made, ok := linksOf(&a.cmds[i], i)
+		made, complete := linksOf(&a.cmds[i], i)
 		v.links = append(v.links, made...)
-		if !ok {
+		if !complete {
 			v.unknown = append(v.unknown, i)
 		}
-		fresh = fresh || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !ok && !a.cmds[i].moves()
+		creates = creates || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !complete && !a.cmds[i].moves()
 	}
-	if n := len(v.links); n > maxMadeLinks {
+	if n := len(v.links); n > maxMadeLinks { // the first and the last command that creates links stand for all of them
 		v.unknown, v.links = append(v.unknown, v.links[0].by, v.links[n-1].by), nil
 	}
-	if !fresh {
-		v.unknown = nil // copies and moves no longer create unknown links
+	if !creates {
+		v.unknown = nil // there is no link that moves and copies could give an unknown name
 	}
 	for i := range a.cmds {
-		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
+		if d := v.danger(&a.cmds[i], i); d.Reason != "" {
 			out = append(out, d)
 		}
 	}
@@ -70,19 +70,19 @@ type view struct {
 	at      pathrule.Place
 	guard   pathrule.Protected
 	links   []link
-	unknown []int             // commands that create unknown links
-	known   map[string]string // results of checks by question
+	unknown []int             // indexes of commands that create unknown links
+	known   map[string]string // results of checks with all links, by "w" (write) or "r" (read) and the name
 }
 
-// judge returns the danger of the command at index i that depends on links created by the other commands.
-func (v *view) judge(c *command, i int) Danger {
+// danger returns the danger of the command c at index i that depends on links created by other commands.
+func (v *view) danger(c *command, i int) Danger {
 	if c.Reason != "" && (len(c.targets) > 0 || c.effects&unknown != 0) {
 		if slices.ContainsFunc(v.unknown, func(by int) bool { return by != i }) {
 			return Danger{Dynamic, c.String() + ": it may write through a link that an earlier command makes"}
 		}
 		for _, name := range c.touched() {
 			hit := func(at pathrule.Place) string { return v.guard.Hit(at, name) }
-			if why := v.ask("w"+name, i, hit); why != "" {
+			if why := v.onlyThroughLinks("w"+name, i, hit); why != "" {
 				return Danger{Guarded, c.String() + ": " + why}
 			}
 		}
@@ -93,7 +93,7 @@ func (v *view) judge(c *command, i int) Danger {
 	for _, op := range c.reads {
 		for _, name := range c.paths(op.arg) {
 			secret := func(at pathrule.Place) string { return at.Secret(name) }
-			if why := v.ask("r"+name, i, secret); why != "" {
+			if why := v.onlyThroughLinks("r"+name, i, secret); why != "" {
 				return Danger{Credentials, c.String() + ": " + why}
 			}
 		}
@@ -101,54 +101,56 @@ func (v *view) judge(c *command, i int) Danger {
 	return Danger{}
 }
 
-// ask returns the result of check with the links that commands other than the one at index by create, if it differs
-// from the result without them. Because a name may have several targets, each link takes precedence once.
-func (v *view) ask(question string, by int, check func(pathrule.Place) string) string {
-	others := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == by })
-	shared := len(others) == len(v.links)
-	if why, ok := v.known[question]; ok && shared {
+// onlyThroughLinks returns the result of check with the links of the line, except those of the command at index i. It
+// returns "" if check finds something also without links, which is reported elsewhere. Because a name may have several
+// targets, each link comes first once.
+func (v *view) onlyThroughLinks(question string, i int, check func(pathrule.Place) string) string {
+	links := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == i })
+	all := len(links) == len(v.links)
+	if why, ok := v.known[question]; ok && all {
 		return why
 	}
-	found := ""
-	for k := 0; k < len(others) && found == ""; k++ {
-		others[0], others[k] = others[k], others[0]
-		through := v.at
-		through.Readlink = readThrough(others, v.at.Target)
-		found = check(through)
+	why := ""
+	for k := 0; k < len(links) && why == ""; k++ {
+		links[0], links[k] = links[k], links[0]
+		at := v.at
+		at.Readlink = readlinkWith(links, v.at.Target)
+		why = check(at)
 	}
-	if found != "" && check(v.at) != "" {
-		found = "" // reported already
+	if why != "" && check(v.at) != "" {
+		why = ""
 	}
-	if shared {
-		v.known[question] = found
+	if all {
+		v.known[question] = why
 	}
-	return found
+	return why
 }
 
-// readThrough returns readlink with additional links that do not exist yet.
-func readThrough(links []link, readlink func(string) (string, error)) func(string) (string, error) {
+// readlinkWith returns readlink with additional links that do not exist yet.
+func readlinkWith(links []link, readlink func(string) (string, error)) func(string) (string, error) {
 	return func(name string) (string, error) {
 		below := false
 		for k, l := range links {
-			fits, err := path.Match(pathrule.ShellPattern(l.name), name)
-			fits = fits && err == nil || l.name == name
+			matches, err := path.Match(pathrule.ShellPattern(l.name), name)
+			matches = matches && err == nil || l.name == name
 			below = below || pathrule.Below(l.name, name)
 			switch {
-			case fits && !l.moved:
+			case matches && !l.moved:
 				return path.Join(l.to, wildcardPart(l, name)), nil
-			case !l.moved || !fits && !pathrule.Below(name, l.name):
+			case !l.moved || !matches && !pathrule.Below(name, l.name):
 				continue
 			}
-			// The first match is sufficient, because each link comes first once.
+			// name is moved: it is a link if the file that becomes name is one. The first such link is sufficient, because
+			// each link comes first once.
 			rest := slices.Delete(slices.Clone(links), k, k+1)
-			if to, err := readThrough(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
+			if to, err := readlinkWith(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
 				return to, nil
 			}
 			break
 		}
 		to, err := readlink(name)
 		if below && os.IsNotExist(err) {
-			err = os.ErrInvalid // name is a directory
+			err = os.ErrInvalid // name exists and is no link: it is a directory with one of the links
 		}
 		return to, err
 	}
@@ -163,8 +165,8 @@ func wildcardPart(l link, name string) string {
 	return path.Base(name)
 }
 
-// linksOf returns the links that the command at index i creates, and whether the list is complete.
-func linksOf(c *command, i int) ([]link, bool) {
+// linksOf returns the links that the command c at index i creates, and whether the list is complete.
+func linksOf(c *command, i int) (links []link, complete bool) {
 	if c.Reason == "" || !slices.Contains(linkers, c.name) {
 		return nil, true
 	}
@@ -175,22 +177,21 @@ func linksOf(c *command, i int) ([]link, bool) {
 		return nil, true // the copy is a separate file
 	}
 	sources, names := c.copied()
-	var out []link
-	whole := len(names) > 0
+	complete = len(names) > 0
 	for _, name := range names {
 		for _, src := range sources {
 			made, ok := linksTo(c, name, src, symbolic)
-			for k := range made {
-				made[k].by, made[k].moved = i, moves
-			}
-			out, whole = append(out, made...), whole && ok
+			links, complete = append(links, made...), complete && ok
 		}
 	}
-	return out, whole
+	for k := range links {
+		links[k].by, links[k].moved = i, moves
+	}
+	return links, complete
 }
 
-// copyTargets returns the targets of a copy into a directory. They matter because the directory may contain a
-// link with the name of the file, through which cp and install would write.
+// copyTargets returns the files that a copy creates if its target is a directory. The directory may contain a link with
+// the name of the file, through which cp and install would write.
 func (c *command) copyTargets() []operand {
 	if !slices.Contains([]string{"cp", "mv", "install"}, c.name) {
 		return nil
@@ -222,15 +223,15 @@ func (c *command) copied() (sources, names []arg) {
 	return sources, names
 }
 
-// copyDangers returns the danger of a copy into a directory. It does not check whether the target is a
-// directory: a target that only has a name counts if the command says that it is a directory, and otherwise
-// only if a link exists there.
+// copyDangers returns the danger of a copy into a directory. Whether the target is a directory is not checked: if the
+// command does not say so, only copyTargets that exist as links count.
 func (c *command) copyDangers(at *pathrule.Place, guard pathrule.Protected) []Danger {
 	for _, op := range c.copyTargets() {
 		dir := path.Dir(op.text)
-		sure := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
+		// Several files, or a target DIR/, "." or "..".
+		saysDirectory := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
 		for _, name := range c.paths(op.arg) {
-			if _, err := at.Target(name); !sure && err != nil {
+			if _, err := at.Target(name); !saysDirectory && err != nil {
 				continue
 			}
 			if why := guard.Hit(*at, name); why != "" {
@@ -241,18 +242,18 @@ func (c *command) copyDangers(at *pathrule.Place, guard pathrule.Protected) []Da
 	return nil
 }
 
-// moves reports whether c only creates a link if its source is one.
+// moves reports whether c moves or copies: what it creates is only a link if the source is a link.
 func (c *command) moves() bool {
 	return c.name == "mv" || c.name == "cp" && !hasOption(c, 'l', "--link") && !hasOption(c, 's', "--symbolic-link")
 }
 
-// linksTo returns the links from name to src: name itself, or an entry of it if it is a directory.
-func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
+// linksTo returns the links from name to src: name itself, and an entry of name in case that is a directory. ok is false
+// if they are unknown.
+func linksTo(c *command, name, src arg, symbolic bool) (links []link, ok bool) {
 	names := c.paths(name)
 	if len(names) == 0 || strings.Contains(src.text, hole) {
 		return nil, false
 	}
-	var out []link
 	for k, n := range names {
 		targets := []string{src.text}
 		switch {
@@ -264,11 +265,11 @@ func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
 		}
 		for _, to := range targets {
 			if src.wild {
-				out = append(out, link{name: path.Join(n, path.Base(to)), to: path.Dir(to)})
+				links = append(links, link{name: path.Join(n, path.Base(to)), to: path.Dir(to)})
 			} else {
-				out = append(out, link{name: n, to: to}, link{name: path.Join(n, path.Base(to)), to: to})
+				links = append(links, link{name: n, to: to}, link{name: path.Join(n, path.Base(to)), to: to})
 			}
 		}
 	}
-	return out, true
+	return links, true
 }
