@@ -47,7 +47,7 @@ func (w *walker) compound(cmd syntax.Command) {
 		w.deny("a coprocess")
 		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
 	default: // LetClause, ArithmCmd, and nodes of later versions of the parser
-		if arithm, ok := c.(*syntax.ArithmCmd); ok && w.counted(arithm.X) {
+		if arithm, ok := c.(*syntax.ArithmCmd); ok && w.harmlessArithmetic(arithm.X) {
 			return
 		}
 		w.denyDynamic("a command that evaluates values")

@@ -27,10 +27,9 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 	}
 }
 
-// while walks a while or until loop. A loop that never ends is denied, because the model did not mean it or the
-// call would never return.
+// while walks a while or until loop. A loop that never ends needs approval, because the call would not return.
 func (w *walker) while(c *syntax.WhileClause) {
-	if w.forgetVariables(c) {
+	if w.forgetAssigned(c) {
 		w.loseCwd()
 	}
 	if endless(c.Cond) {
@@ -40,31 +39,33 @@ func (w *walker) while(c *syntax.WhileClause) {
 	w.conditional("a loop", slices.Concat(c.Cond, c.Do))
 }
 
+// endless reports whether the last command of a condition may have the same result each time.
 func endless(cond []*syntax.Stmt) bool {
-	if c, ok := cond[len(cond)-1].Cmd.(*syntax.ArithmCmd); ok {
+	switch c := cond[len(cond)-1].Cmd.(type) {
+	case *syntax.ArithmCmd:
 		_, compares := c.X.(*syntax.BinaryArithm)
 		return !compares
+	case *syntax.CallExpr:
+		return len(c.Args) == 0 || len(c.Args) == 1 && slices.Contains([]string{"true", ":", "false", "/bin/true"}, c.Args[0].Lit())
 	}
-	call, ok := cond[len(cond)-1].Cmd.(*syntax.CallExpr)
-	return !ok || len(call.Args) == 0 || slices.Contains([]string{"true", ":", "false", "/bin/true"}, call.Args[0].Lit()) &&
-		len(call.Args) == 1
+	return true
 }
 
 func (w *walker) forClause(c *syntax.ForClause) {
-	moves := w.forgetVariables(c)
-	lost := func() {
+	moves := w.forgetAssigned(c)
+	loseCwdIfMoved := func() {
 		if moves {
 			w.loseCwd()
 		}
 	}
 	if count, ok := c.Loop.(*syntax.CStyleLoop); ok && !c.Select && w.counts(count, c.Do) {
-		lost()
+		loseCwdIfMoved()
 		w.conditional("a loop", c.Do)
 		return
 	}
 	iter, ok := c.Loop.(*syntax.WordIter)
 	if !ok || c.Select {
-		lost()
+		loseCwdIfMoved()
 		w.denyDynamic("a loop with an arithmetic condition, or a menu")
 		w.inner(c.Loop)
 		w.conditional("a loop", c.Do)
@@ -84,99 +85,96 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	w.in = in
 	if why := unsafeVariable(name); why != "" {
 		w.deny(why)
-	} else if w.mayRepeat(items, c.Do) {
+	} else if w.canRepeat(items, c.Do) {
 		for _, a := range items {
-			w.bodyFor(name, a.text, c.Do)
+			w.bodyForWord(name, a.text, c.Do)
 		}
 		return
 	}
-	lost()
+	loseCwdIfMoved()
 	w.maybe(func() {
 		w.set(name, b)
 		w.body("a loop", c.Do)
 	})
 }
 
-// maxRepeated is how many commands may be walked in total for the bodies of loops over literal words, once for
-// each word.
+// maxRepeated is how many statements of a line may be walked in the bodies of loops over literal words.
 const maxRepeated = 256
 
-// mayRepeat reports whether the words of a loop are known and its body is small. The body is then walked for
-// each word as if it were written out.
-func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
+// canRepeat reports whether the body of a loop can be walked once for each word: the words are known, and the body is
+// small. It counts the statements.
+func (w *walker) canRepeat(items []arg, body []*syntax.Stmt) bool {
 	if len(items) == 0 || len(items) > maxValues || slices.ContainsFunc(items, func(a arg) bool { return !a.known }) {
 		return false
 	}
-	calls := 0
+	stmts := 0
 	for _, s := range body {
 		syntax.Walk(s, func(n syntax.Node) bool {
 			if _, ok := n.(*syntax.Stmt); ok {
-				calls++
+				stmts++
 			}
 			return true
 		})
 	}
-	w.repeated += calls * len(items)
+	w.repeated += stmts * len(items)
 	return w.repeated <= maxRepeated
 }
 
-// bodyFor walks the body of a loop for one word. The body may end early, or not run at all.
-func (w *walker) bodyFor(name, word string, body []*syntax.Stmt) {
+// bodyForWord walks the body of a loop for one word. The body may end early, or not run at all.
+func (w *walker) bodyForWord(name, word string, body []*syntax.Stmt) {
 	w.maybe(func() {
 		construct := w.in.dynamic
 		w.set(name, bindValues(word))
 		if vals := w.lookup(name).vals; len(vals) != 1 || vals[0] != word {
-			construct = "a loop"
+			construct = "a loop" // the commands depend on other values, too
 		}
 		w.body(construct, body)
 	})
 }
 
+// loopValues returns what is known about the variable of a loop over items.
 func (w *walker) loopValues(items []arg) binding {
-	b := binding{vals: []string{}, noDash: true, numeric: true, identifiers: true, noSlash: true}
+	b := binding{vals: []string{}, noDash: true, numeric: len(items) > 0, identifiers: true, noSlash: true} // without items the variable keeps its value
 	for _, a := range items {
 		b.identifiers = b.identifiers && a.class != anyText
-		b.noSlash = b.noSlash && (a.noSlash || a.known && !strings.HasPrefix(a.text, "/"))
-		switch {
-		case a.known && b.vals != nil:
+		b.numeric = b.numeric && a.known && isNumber(a.text)
+		if !a.known {
+			b.noDash, b.noSlash, b.vals = b.noDash && a.noDash, b.noSlash && a.noSlash, nil
+			continue
+		}
+		b.noDash = b.noDash && !strings.HasPrefix(a.text, "-")
+		b.noSlash = b.noSlash && !strings.HasPrefix(a.text, "/")
+		if b.vals != nil {
 			b.vals = append(b.vals, a.text)
-			b.numeric = b.numeric && isNumber(a.text)
-			b.noDash = b.noDash && !strings.HasPrefix(a.text, "-")
-		case a.known:
-			b.noDash = b.noDash && !strings.HasPrefix(a.text, "-")
-		default:
-			b.vals, b.numeric = nil, false
-			b.noDash = b.noDash && a.noDash
 		}
 	}
-	b.numeric = b.numeric && len(b.vals) > 0 // without words the variable keeps its value
 	if b.vals == nil {
 		b.from = w.origin(origin{args: items})
 	}
 	return b
 }
 
-// forgetVariables drops the bindings of variables that a loop assigns, as its body runs more than once, and reports
-// whether the loop may change the current directory. Numeric variables that stay numeric are kept as numeric.
-func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
-	seen := w.collectAssigned(loop)
-	w.markVolatile(seen.functions)
-	for _, s := range seen.names {
-		if !s.number {
-			w.set(s.name, binding{})
+// forgetAssigned drops the values of variables that a loop assigns, as its body runs more than once, and reports whether
+// the loop may change the current directory. Numeric variables that stay numeric remain so.
+func (w *walker) forgetAssigned(loop syntax.Node) (moves bool) {
+	assigned := w.collectAssigned(loop)
+	w.markVolatile(assigned.functions)
+	for _, a := range assigned.names {
+		if !a.number {
+			w.set(a.name, binding{})
 		}
 	}
-	for _, s := range seen.names {
-		if s.number {
-			old := w.lookup(s.name)
-			w.set(s.name, binding{numeric: old.numeric, printed: old.printed})
+	for _, a := range assigned.names { // afterwards: another assignment in the loop may not be of a number
+		if a.number {
+			old := w.lookup(a.name)
+			w.set(a.name, binding{numeric: old.numeric, printed: old.printed})
 		}
 	}
-	w.anyChanged = w.anyChanged || seen.unknown
-	return seen.moves || seen.unknown
+	w.anyChanged = w.anyChanged || assigned.unknown
+	return assigned.moves || assigned.unknown
 }
 
-// staysNumber reports whether a numeric variable is still numeric after a.
+// staysNumber reports whether a variable is numeric before and after the assignment a.
 func (w *walker) staysNumber(a *syntax.Assign) bool {
 	if a.Append || a.Index != nil || a.Array != nil || a.Value == nil || !w.lookup(a.Name.Value).numeric {
 		return false
@@ -188,7 +186,8 @@ func (w *walker) staysNumber(a *syntax.Assign) bool {
 	return false
 }
 
-// counts reports whether a C-style loop only counts with a variable that its body does not change.
+// counts reports whether a C-style loop only counts with a variable that the body does not change, and records that the
+// variable is numeric.
 func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 	init, ok := c.Init.(*syntax.BinaryArithm)
 	if !ok || init.Op != syntax.Assgn || c.Cond == nil || c.Post == nil || !w.arithmetic(init.Y) {
@@ -199,13 +198,13 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 		return false
 	}
 	for _, s := range body {
-		seen := w.collectAssigned(s)
-		if seen.unknown || slices.ContainsFunc(seen.names, func(s assignment) bool { return s.name == name }) {
+		assigned := w.collectAssigned(s)
+		if assigned.unknown || slices.ContainsFunc(assigned.names, func(a assignment) bool { return a.name == name }) {
 			return false
 		}
 	}
 	w.set(name, binding{numeric: true})
-	if !w.lookup(name).numeric || !w.arithmetic(c.Cond) {
+	if !w.lookup(name).numeric || !w.arithmetic(c.Cond) { // the variable may be volatile
 		return false
 	}
 	switch post := c.Post.(type) {
@@ -217,8 +216,8 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 	return false
 }
 
-// counted reports whether (( x )) only compares numbers, or counts with a variable of the line.
-func (w *walker) counted(x syntax.ArithmExpr) bool {
+// harmlessArithmetic reports whether (( x )) only compares numbers, or counts with a variable of the line.
+func (w *walker) harmlessArithmetic(x syntax.ArithmExpr) bool {
 	name, by := counter(x)
 	switch {
 	case name == "":
@@ -227,10 +226,10 @@ func (w *walker) counted(x syntax.ArithmExpr) bool {
 		return false
 	}
 	w.set(name, binding{numeric: true})
-	return w.lookup(name).numeric
+	return true
 }
 
-// counter returns the variable that an expression counts, or "", and the increment; nil is one.
+// counter returns the variable that x counts with, or "", and by how much; nil means one.
 func counter(x syntax.ArithmExpr) (name string, by syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.UnaryArithm:
@@ -245,6 +244,7 @@ func counter(x syntax.ArithmExpr) (name string, by syntax.ArithmExpr) {
 	return "", nil
 }
 
+// arithmWord returns the literal of which x consists, or "".
 func arithmWord(x syntax.ArithmExpr) string {
 	word, ok := x.(*syntax.Word)
 	if !ok {
