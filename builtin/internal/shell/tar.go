@@ -69,7 +69,7 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 				file = operands[0].arg
 			case 'C', 'I', 'F': // the last two name programs
 				name := letters[first[i]]
-				p.option(name, p.spec.options[name], operands[0].arg)
+				p.addOption(name, p.spec.options[name], operands[0].arg)
 			}
 			operands = operands[1:]
 		}
