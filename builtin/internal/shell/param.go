@@ -9,9 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// numericParams are parameters that bash itself keeps numeric. $! is not among them, because it is empty without a
-// background command; nor is SRANDOM, which is empty in an older bash. The text after an empty expansion may begin
-// a word.
+// numericParams are parameters that bash itself keeps numeric. $! and SRANDOM may be empty, the one without a background
+// command and the other in an older bash.
 var numericParams = []string{"?", "#", "$", "RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID"}
 
 // param adds a parameter expansion to a word.
@@ -22,8 +21,7 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		w.unknownText(a, b, anywhere, quoted)
 		return
 	}
-	// Commands in the operands run in any case.
-	words := w.operands(p)
+	words := w.operands(p) // for any expansion, because commands in the operands may run
 	name := p.Param.Value
 	if !p.Length {
 		w.recordSecret(name)
@@ -37,32 +35,34 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		b.WriteString(hole)
 		elements := name == "@" || name == "*" || allElements(p)
 		if p.Exp != nil || p.Repl != nil || p.Slice != nil && !elements {
-			a.mark(w.changed(p, words))
+			a.mark(w.changedValue(p, words))
 		} else {
 			a.mark(w.lookup(name).from)
 		}
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
 	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
-		w.unknownText(a, b, w.changed(p, words), quoted)
+		w.unknownText(a, b, w.changedValue(p, words), quoted)
 		return
 	}
 	w.expand(a, b, w.lookup(name), quoted)
 }
 
-// changed returns the source of ${name-words}, or of another expansion that may change the value of a variable.
-func (w *walker) changed(p *syntax.ParamExp, words []arg) source {
+// changedValue returns the source of an expansion that may change the value of a variable, or replace the value by one of
+// the words.
+func (w *walker) changedValue(p *syntax.ParamExp, words []arg) source {
 	v := w.lookup(p.Param.Value)
 	if v.vals == nil {
 		words = append(words, arg{text: hole, from: v.from})
 	}
 	for _, value := range v.vals {
-		words = append(words, literal(value), arg{text: value[:strings.LastIndexByte(value, '/')+1] + hole})
+		dir := value[:strings.LastIndexByte(value, '/')+1] // ${f%.go} is in the same directory
+		words = append(words, literal(value), arg{text: dir + hole})
 	}
 	return w.origin(origin{args: append(words, anything(""))})
 }
 
-// expand adds the value of a variable to a word.
+// expand adds the value of a variable v to a word.
 func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	switch {
 	case len(v.vals) == 1 && (quoted || v.staysOneWord()) && w.copied+len(v.vals[0]) <= maxCopied:
@@ -71,9 +71,7 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	case quoted || v.staysOneWord():
 		if b.Len() == 0 {
 			a.noSlash = v.noSlash
-		}
-		if b.Len() == 0 && (v.noDash || v.numeric && v.vals == nil) {
-			a.noDash = true
+			a.noDash = a.noDash || v.noDash || v.numeric && v.vals == nil // a number counts as no option, even if it is negative
 		}
 		b.WriteString(hole)
 		a.mark(w.valuesOf(v))
@@ -85,17 +83,17 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	}
 }
 
-// unknownText adds an unknown text to a word. Unless it is quoted, it may expand to several words.
+// unknownText adds an unknown text to a word. Without quotes the text may expand to several words.
 func (w *walker) unknownText(a *arg, b *strings.Builder, from source, quoted bool) {
 	b.WriteString(hole)
 	a.mark(from)
 	a.field = a.field && quoted
 }
 
-// recordSecret records the expansion of a variable that contains a secret. Whether the secret is shown depends
-// on the command.
+// recordSecret records that a variable is expanded, if its value is a secret. Whether the secret is shown depends on the
+// command.
 func (w *walker) recordSecret(name string) {
-	if pathrule.SecretVariable(name) && !w.own(name) {
+	if pathrule.SecretVariable(name) && !w.isOwn(name) {
 		w.secret = "$" + name
 	} else if s := w.secrets[name]; s != "" {
 		w.secret = s
@@ -123,21 +121,21 @@ func (w *walker) operands(p *syntax.ParamExp) (args []arg) {
 	return args
 }
 
-// unsafeParam returns why an expansion may do more than return a value.
+// unsafeParam returns why an expansion may do more than return a value, or "".
 func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 	switch {
 	case p.Param == nil || p.NestedParam != nil || p.Flags != nil || len(p.Modifiers) > 0 || p.Width || p.IsSet:
 		return "an expansion that is not supported"
 	case p.Excl || p.Names != 0:
 		return "an indirect expansion, ${!…}"
-	case p.Index != nil && !w.index(p.Index):
+	case p.Index != nil && !w.harmlessIndex(p.Index):
 		return "an array index that is evaluated"
-	case p.Slice != nil && !(w.index(p.Slice.Offset) && (p.Slice.Length == nil || w.index(p.Slice.Length))):
+	case p.Slice != nil && !(w.harmlessIndex(p.Slice.Offset) && (p.Slice.Length == nil || w.harmlessIndex(p.Slice.Length))):
 		return "an offset that is evaluated"
 	}
-	// A negative length may be an error, which aborts the line.
-	_, plain := p.Index.(*syntax.Word)
-	w.mayAbort = w.mayAbort || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && !plain
+	// A negative length or index may be an error, which aborts the line.
+	_, isWord := p.Index.(*syntax.Word)
+	w.mayAbort = w.mayAbort || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && !isWord
 	if p.Exp != nil {
 		switch p.Exp.Op {
 		case syntax.AlternateUnset, syntax.AlternateUnsetOrNull, syntax.DefaultUnset, syntax.DefaultUnsetOrNull,
@@ -150,20 +148,19 @@ func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 	return ""
 }
 
-// index reports whether an index or offset is a number, "@" or "*".
-func (w *walker) index(x syntax.ArithmExpr) bool {
+// harmlessIndex reports whether an index or offset is a number, "@" or "*".
+func (w *walker) harmlessIndex(x syntax.ArithmExpr) bool {
 	if word, ok := x.(*syntax.Word); ok && (word.Lit() == "@" || word.Lit() == "*") {
 		return true
 	}
 	return w.arithmetic(x)
 }
 
-func allElements(p *syntax.ParamExp) bool {
-	word, ok := p.Index.(*syntax.Word)
-	return ok && word.Lit() == "@"
-}
+// allElements reports whether the expansion is that of all elements of an array as separate words.
+func allElements(p *syntax.ParamExp) bool { return arithmWord(p.Index) == "@" }
 
-// arithmetic reports whether x consists only of numbers, so that bash does not evaluate text from other sources.
+// arithmetic reports whether x consists only of numbers, so that bash evaluates no other text. It walks the commands in x,
+// and records whether x may abort the line.
 func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -178,11 +175,11 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		}
 		if lit == "" && len(x.Parts) == 1 {
 			p, ok := x.Parts[0].(*syntax.ParamExp)
-			if ok && p.Length && w.unsafeParam(p) == "" && p.Index == nil {
-				return true
-			}
-			if !ok || p.Param == nil || w.unsafeParam(p) != "" || p.Index != nil || p.Exp != nil || p.Slice != nil || p.Repl != nil || p.Length {
+			if !ok || w.unsafeParam(p) != "" || p.Index != nil || p.Exp != nil || p.Slice != nil || p.Repl != nil {
 				return false
+			}
+			if p.Length {
+				return true
 			}
 			lit = p.Param.Value
 		}
@@ -209,10 +206,11 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	return false
 }
 
-// basedNumber matches a number with its base.
+// basedNumber matches a number with its base that does not overflow.
 var basedNumber = lazy.Regexp(`^((0[xX]|16#)[0-9a-fA-F]{1,15}|10#[0-9]{1,18}|8#[0-7]{1,20}|2#[01]{1,62})$`)
 
-// soleSubstitution returns the statements of a word that consists only of a command substitution, or nil.
+// soleSubstitution returns the statements of a word that consists only of a command substitution, perhaps in double
+// quotes, or nil.
 func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	if len(word.Parts) != 1 {
 		return nil
@@ -227,9 +225,8 @@ func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	return nil
 }
 
-// own reports whether a variable belongs to the line: the line has set it, and its lower-case name is not one that
-// programs read from their environment.
-func (w *walker) own(name string) bool {
-	_, set := w.vars[name]
-	return set && name == strings.ToLower(name)
+// isOwn reports whether the line has set a variable, whose lower-case name says that it is none of the environment.
+func (w *walker) isOwn(name string) bool {
+	_, ok := w.vars[name]
+	return ok && name == strings.ToLower(name)
 }
