@@ -10,8 +10,23 @@ import (
 // redirects checks the redirections of a statement. first is the index of the statement's first command.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
 	for _, r := range s.Redirs {
+		if changesInput(r) && w.in.input >= firstOrigin {
+			w.origins[w.in.input-firstOrigin] = origin{} // bash opens the redirections in order, and the last one counts
+		}
 		w.redirect(r, first, s)
 	}
+}
+
+// changesInput reports whether a redirection changes the standard input.
+func changesInput(r *syntax.Redirect) bool {
+	if r.N != nil {
+		return strings.Trim(r.N.Value, "0") == ""
+	}
+	switch r.Op {
+	case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return true
+	}
+	return false
 }
 
 func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
@@ -41,8 +56,10 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			first = len(w.cmds)
 			w.addRedirect(r).effects = reading
 		}
-		if _, ok := r.Word.Parts[0].(*syntax.ProcSubst); ok && len(r.Word.Parts) == 1 {
-			w.setInput(w.substSource) // a pipe, not a file
+		if _, ok := r.Word.Parts[0].(*syntax.ProcSubst); ok && len(r.Word.Parts) == 1 { // a pipe, not a file
+			if changesInput(r) {
+				w.setInput(w.substSource)
+			}
 			return
 		}
 		w.input(a, first)
@@ -94,6 +111,9 @@ func (w *walker) document(r *syntax.Redirect, first int) {
 			text = w.word(r.Hdoc)
 		}
 	}
+	if changesInput(r) {
+		w.setInput(w.originOf(text))
+	}
 	w.shellInput(first, last, text)
 	w.shown(first)
 }
@@ -113,7 +133,6 @@ func soleLit(word *syntax.Word) (string, bool) {
 // for commands that read names from their input.
 func (w *walker) shellInput(first, last int, text arg) {
 	w.listed = append(w.listed, text)
-	w.setInput(w.originOf(text))
 	if first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}

@@ -208,9 +208,7 @@ func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
 
 // takesInput reports whether a statement's standard input is redirected.
 func takesInput(s *syntax.Stmt) bool {
-	return slices.ContainsFunc(s.Redirs, func(r *syntax.Redirect) bool {
-		return r.Op == syntax.RdrIn || r.Op == syntax.RdrInOut || r.Op == syntax.DplIn || r.Op == syntax.Hdoc || r.Op == syntax.DashHdoc || r.Op == syntax.WordHdoc
-	})
+	return slices.ContainsFunc(s.Redirs, changesInput)
 }
 
 // findsBelow reports whether a statement is find with null bytes after names: all of these begin
