@@ -9,11 +9,12 @@ import (
 
 // redirects checks the redirections of a statement. first is the index of the statement's first command.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
+	end := len(w.cmds) // before the commands in the words and texts of redirections
 	for _, r := range s.Redirs {
 		if changesInput(r) && w.in.input >= firstOrigin {
 			w.origins[w.in.input-firstOrigin] = origin{} // bash opens the redirections in order, and the last one counts
 		}
-		w.redirect(r, first, s)
+		w.redirect(r, first, end, s)
 	}
 }
 
@@ -29,14 +30,14 @@ func changesInput(r *syntax.Redirect) bool {
 	return false
 }
 
-func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
+func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		w.deny("a redirection that sets a variable")
 		w.markVolatile([]string{strings.Trim(r.N.Value, "{}")})
 	}
 	switch r.Op {
 	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
-		w.document(r, first)
+		w.document(r, first, end)
 		return
 	}
 	// bash rejects a redirection to several words or none, and the word is unknown until then.
@@ -52,7 +53,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			return
 		}
 	case syntax.RdrIn:
-		if !simple || first >= len(w.cmds) {
+		if !simple || first >= end {
 			first = len(w.cmds)
 			w.addRedirect(r).effects = reading
 		}
@@ -69,7 +70,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	if !simple || first >= len(w.cmds) {
+	if !simple || first >= end {
 		first = len(w.cmds)
 		w.addRedirect(r)
 	}
@@ -95,9 +96,8 @@ func (c *command) writesTo(a arg) {
 }
 
 // document checks a here-document or a here-string.
-func (w *walker) document(r *syntax.Redirect, first int) {
+func (w *walker) document(r *syntax.Redirect, first, end int) {
 	var text arg
-	last := len(w.cmds) - 1 // before the commands in the text
 	switch {
 	case r.Op == syntax.WordHdoc:
 		text = w.word(r.Word)
@@ -114,7 +114,7 @@ func (w *walker) document(r *syntax.Redirect, first int) {
 	if changesInput(r) {
 		w.setInput(w.originOf(text))
 	}
-	w.shellInput(first, last, text)
+	w.shellInput(first, end, text)
 	w.shown(first)
 }
 
@@ -129,12 +129,16 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// shellInput analyses the text as a script if the command at index last is a shell that reads it, and records the text
-// for commands that read names from their input.
-func (w *walker) shellInput(first, last int, text arg) {
+// shellInput analyses the text as a script if one of the commands from first to before end is a shell, which may read
+// it, and records the text for commands that read names from their input.
+func (w *walker) shellInput(first, end int, text arg) {
 	w.listed = append(w.listed, text)
-	if first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
-		w.inside(last, func() { w.script([]arg{text}) })
+	for i := first; i < end; i++ {
+		switch name := w.cmds[i].name; {
+		case name == "source", name == ".", slices.Contains(shells, name), slices.Contains(schedulers, name):
+			w.inside(i, func() { w.script([]arg{text}) })
+			return
+		}
 	}
 }
 
