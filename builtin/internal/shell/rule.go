@@ -158,9 +158,13 @@ func (p pattern) onlyStars() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
 
-// allowed returns the spellings of c that allow rules are compared with, with holes for unknown text, which
-// only a star covers.
-func (c *command) allowed() []string {
+// innerBlank stands for a blank inside a word of a command: "./run x" is another program than "./run".
+const innerBlank = "\x01"
+
+// allowed returns the spellings of c that an allow rule is compared with. Only a star covers the holes for unknown
+// text, and an inner blank unless the pattern contains its whole word.
+func (c *command) allowed(p pattern) []string {
+	literals := p.prefix + p.text + strings.Join(p.parts, "*")
 	var words []string
 	for i, a := range c.args {
 		switch {
@@ -171,9 +175,12 @@ func (c *command) allowed() []string {
 		default:
 			words = append(words, hole+a.text)
 		}
+		if last := &words[i]; !strings.Contains(literals, *last) {
+			*last = strings.ReplaceAll(*last, " ", innerBlank)
+		}
 	}
 	forms := []string{strings.Join(words, " ")}
-	if !strings.ContainsAny(c.text, "`$<>") {
+	if !strings.ContainsAny(c.text, "`$<>") && !strings.Contains(c.text, `\ `) {
 		forms = append(forms, c.text)
 	}
 	return forms
@@ -268,7 +275,7 @@ func (c *command) coveredBy(p pattern) bool {
 	if slices.ContainsFunc(c.named, func(option string) bool { return !p.says(option) }) {
 		return false
 	}
-	for _, form := range c.allowed() {
+	for _, form := range c.allowed(p) {
 		if c.whole && form != p.prefix && form != p.text {
 			continue
 		}
