@@ -342,7 +342,8 @@ var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs paral
 	less more man gcloud az gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
 
 // dangerousSubs are subcommands that run programs, or do more than the others.
-var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exec npm.exec pnpm.dlx pnpm.exec yarn.dlx yarn.exec
+var dangerousSubs = strings.Fields(`docker.run docker.exec docker.container.run docker.container.exec
+	docker.compose.run docker.compose.exec podman.run podman.exec podman.container.run podman.container.exec npm.exec npm.x pnpm.dlx pnpm.exec yarn.dlx yarn.exec
 	git.send-email kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
 	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
 
@@ -397,12 +398,13 @@ func (c *command) suggest() string {
 	if slices.Contains(neverSuggested, c.name) && c.name != "sed" || slices.Contains(shells, c.name) {
 		return ""
 	}
-	words := []string{name}
+	escape := strings.NewReplacer(`\`, `\\`, `*`, `\*`)
+	words := []string{escape.Replace(name)}
 	for _, a := range c.args[1:] {
-		if !a.known || strings.ContainsAny(a.text, "\n") {
+		if !a.known || a.text == "" || strings.Contains(a.text, "\n") {
 			return ""
 		}
-		words = append(words, strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(a.text))
+		words = append(words, escape.Replace(a.text))
 		if !strings.HasPrefix(a.text, "-") {
 			break
 		}
@@ -417,7 +419,7 @@ func (c *command) suggest() string {
 			return ""
 		}
 		next := &c.args[len(words)]
-		if !next.known || !plainWord().MatchString(next.text) {
+		if !next.known || !plainWord().MatchString(next.text) || slices.Contains(dangerousSubs, c.name+"."+first+"."+next.text) {
 			return ""
 		}
 		words = append(words, next.text)

@@ -248,6 +248,11 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 		"tar xf a --to-command=cat": "",
 		"go test -exec ./x ./...":   "",
 		"docker exec c ls":          "",
+		"docker container exec c x": "",
+		"docker compose run c x":    "",
+		"npm x p":                   "",
+		"mytool '' x":               "",
+		"'./a*' x":                  `./a\* x:*`,
 		"mv a b & mv '&b' c":        "", // a rule for "mv &b" would read as two commands
 	} {
 		if got := strings.Join(Analyze(cmd, here).Suggest(), ","); got != want {
