@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"cmp"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -10,7 +12,7 @@ import (
 var lineFilters = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
 
 // quiet are commands that print nothing, and commands that only run others.
-var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
+var quiet = strings.Fields("test [ [[ true false : read mapfile readarray sleep wait time timeout nice stdbuf")
 
 // prints adds the names that a command k of the line prints, for c to read. It returns false if they are unknown.
 func (f *findings) prints(r *reach, c, k *command, depth int) bool {
@@ -20,13 +22,16 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
 		return f.searched(r, c, k, depth)
 	case slices.Contains(lineFilters, k.name):
-		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg"
+		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg" ||
+			hasOption(k, 's', "--separator") && k.name == "tac"
 		return len(k.reads) == 0 && !parts
 	}
 	switch k.name {
+	case "cd": // with - it prints the directory
+		return !slices.ContainsFunc(k.args[1:], func(a arg) bool { return a.text == "-" || !a.known && !a.noDash })
 	case "find", "gfind", "fd", "fdfind":
 		return f.finds(r, c, k)
-	case "ls", "dir", "vdir":
+	case "ls", "dir": // but vdir also prints the targets of links
 		if hasOption(k, 'l', "--format") || hasOption(k, 'o', "--format") || hasOption(k, 'g', "--dired") || hasOption(k, 'n', "--numeric-uid-gid") {
 			return false
 		}
@@ -59,7 +64,7 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		return !hasOption(k, 0, "--relative-to") && !hasOption(k, 0, "--relative-base")
 	case "stat":
 		f.operands(r, c, k, depth)
-		return slices.ContainsFunc(k.args, func(a arg) bool { return slices.Contains([]string{"%n", "-c%n", "--format=%n"}, a.text) })
+		return statNames(k.args[1:])
 	case "readlink": // with -n the output of the next command is joined to the last word
 		f.operands(r, c, k, depth)
 		return hasOption(k, 'f', "--canonicalize") && !hasOption(k, 'n', "--no-newline")
@@ -69,11 +74,14 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	case "basename":
 		r.add(c, ".", spot{hidden: true})
 		return true
-	case "which": // a program's path, in a directory of PATH
+	case "which", "command": // a program's path, in a directory of PATH
+		if k.name == "command" && len(k.args) > 1 && !k.args[1].option() {
+			return true // it runs another command
+		}
 		for i := range k.args[1:] {
 			a := &k.args[1+i]
 			switch {
-			case a.known && a.text == "-a":
+			case a.known && (a.text == "-a" || a.text == "-v"):
 			case !a.known || a.option() || strings.Contains(a.text, "/"):
 				return false
 			default:
@@ -83,6 +91,18 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		return true
 	}
 	return false
+}
+
+// statNames reports whether stat, called with args, prints only names.
+func statNames(args []arg) bool {
+	if len(args) > 1 && (args[0].text == "-c" || args[0].text == "--format") && args[1].text == "%n" {
+		args = args[2:]
+	} else if len(args) > 0 && (args[0].text == "-c%n" || args[0].text == "--format=%n") {
+		args = args[1:]
+	} else {
+		return false
+	}
+	return !slices.ContainsFunc(args, func(a arg) bool { return a.option() }) // another format
 }
 
 // echoed adds the words that echo and printf print.
@@ -116,11 +136,11 @@ func (f *findings) above(r *reach, c, k *command, depth int) {
 	var named reach
 	f.operands(&named, c, k, depth)
 	for _, word := range named.words {
-		word.text = path.Dir(word.text)
+		word.text = path.Dir(cmp.Or(strings.TrimRight(word.text, "/"), "/")) // dirname ignores slashes at the end
 		r.words = append(r.words, word)
 	}
 	for _, s := range named.spots {
-		s.bases = nil
+		s.bases, s.end, s.plain = nil, "", false
 		r.spots = append(r.spots, s)
 	}
 }
@@ -148,7 +168,57 @@ func (f *findings) operands(r *reach, c, k *command, depth int) bool {
 
 // lists reports whether a search only prints names of files, not their lines.
 func lists(k *command) bool {
-	return hasOption(k, 'l', "--files-with-matches") || hasOption(k, 'L', "--files-without-match") || k.name == "rg" && hasOption(k, 0, "--files")
+	if k.name == "rg" {
+		return gives(k, k.name, "-l", "--files-with-matches", "--files-without-match", "--files")
+	}
+	return gives(k, k.name, "-l", "-L", "--files-with-matches", "--files-without-match")
+}
+
+// gives reports whether k has one of the options.
+func gives(k *command, name string, wanted ...string) bool {
+	for option := range optionsOf(k, name) {
+		if slices.Contains(wanted, option) {
+			return true
+		}
+	}
+	return false
+}
+
+// optionsOf returns the options of k with their values, by the first line of the table for name, such as "git grep".
+// Unlike hasOption it does not mistake values for options.
+func optionsOf(k *command, name string) iter.Seq2[string, arg] {
+	return func(yield func(string, arg) bool) {
+		options := specs()[name][0].options
+		for i := len(strings.Fields(name)); i < len(k.args); i++ {
+			a := k.args[i]
+			if a.text == "--" {
+				return
+			}
+			var option string
+			var value arg
+			for rest := a.text; strings.HasPrefix(rest, "-") && rest != "-"; rest = "-" + value.text {
+				value = a
+				attached := true
+				if strings.HasPrefix(rest, "--") {
+					option, value.text, attached = strings.Cut(rest, "=")
+				} else {
+					option, value.text = rest[:2], rest[2:]
+					attached = value.text != ""
+				}
+				takes := options[option].value
+				if takes == '=' && !attached && i+1 < len(k.args) {
+					i++
+					value = k.args[i]
+				}
+				if !yield(option, value) {
+					return
+				}
+				if takes != 0 || strings.HasPrefix(rest, "--") {
+					break
+				}
+			}
+		}
+	}
 }
 
 // searched adds the files that a search may print.
@@ -166,20 +236,17 @@ func (f *findings) searched(r *reach, c, k *command, depth int) bool {
 // finds adds the files that find and fd print.
 func (f *findings) finds(r *reach, c, k *command) bool {
 	bases, hidden := []string(nil), true
-	if strings.HasSuffix(k.name, "find") {
+	switch k.name {
+	case "find", "gfind":
 		if slices.ContainsFunc(k.args, func(a arg) bool {
 			return slices.Contains([]string{"-printf", "-ls", "-files0-from", "-follow", "-L"}, a.text)
 		}) {
 			return false
 		}
 		bases = findBases(k.args[1:])
-	} else {
+	default: // fd
 		hidden = hasOption(k, 'H', "--hidden") || hasOption(k, 'u', "--unrestricted")
-		for i, a := range k.args[1:] {
-			if before := k.args[i].text; (before == "-e" || before == "--extension") && a.known {
-				bases = append(bases, "*."+a.text)
-			}
-		}
+		bases = fdBases(k)
 		for _, a := range k.args[1:] { // with -x they are arguments of the command
 			if !a.known && !a.noDash {
 				return false
@@ -188,7 +255,12 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 				r.add(c, a.text, spot{deep: true, hidden: hidden, bases: bases, up: strings.Contains(a.text, "..")})
 			}
 		}
-		if hasOption(k, 0, "--base-directory") || hasOption(k, 'L', "--follow") || hasOption(k, 0, "--format") || hasOption(k, 'l', "--list-details") {
+		for _, long := range []string{"--base-directory", "--format", "--path-separator"} {
+			if hasOption(k, 0, long) {
+				return false
+			}
+		}
+		if hasOption(k, 'L', "--follow") || hasOption(k, 'l', "--list-details") {
 			return false
 		}
 	}
@@ -213,6 +285,21 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 	return true
 }
 
+// fdBases returns patterns such that every name that fd prints matches one of them, or nil.
+func fdBases(k *command) []string {
+	var bases []string
+	for option, value := range optionsOf(k, k.name) {
+		if option != "-e" && option != "--extension" {
+			continue
+		}
+		if !value.known {
+			return nil
+		}
+		bases = append(bases, "*."+value.text)
+	}
+	return bases
+}
+
 // findBases returns patterns such that every name that an expression of find selects matches one of them, or nil.
 func findBases(args []arg) []string {
 	var bases []string
@@ -233,7 +320,9 @@ func findBases(args []arg) []string {
 				return nil
 			}
 		case "-name", "-iname":
-			if i+1 < len(args) && args[i+1].known && !not {
+			// After another test the word may be that test's value.
+			isTest := i == 0 || !strings.HasPrefix(args[i-1].text, "-") || slices.Contains([]string{"-a", "-and", "-o", "-or", "-xdev", "-mount", "-depth", "-empty"}, args[i-1].text)
+			if i+1 < len(args) && args[i+1].known && !not && isTest {
 				bases, named = append(bases, args[i+1].text), true
 			}
 		}
@@ -249,8 +338,9 @@ func gitNames(r *reach, c, k *command) bool {
 	if len(k.args) < 2 {
 		return false
 	}
-	named := slices.ContainsFunc(k.args, func(a arg) bool { return a.text == "--name-only" })
-	switch k.args[1].text {
+	sub := k.args[1].text
+	named := gives(k, "git "+sub, "--name-only")
+	switch sub {
 	case "rev-parse":
 		return topOf(r, k)
 	case "ls-files":
@@ -259,20 +349,21 @@ func gitNames(r *reach, c, k *command) bool {
 			return false
 		}
 	case "grep":
-		if !named && !hasOption(k, 'l', "--files-with-matches") {
+		if !named && !gives(k, "git grep", "-l", "--files-with-matches") {
 			return false
 		}
 	default:
 		return false
 	}
 	bases := []string{}
+	isPattern := sub == "grep" && !gives(k, "git grep", "-e", "-f") // the next operand is
 	for _, a := range k.args[2:] {
 		switch {
 		case a.text == "--no-index", a.text == "-O", strings.HasPrefix(a.text, "--format"), strings.HasPrefix(a.text, "--open"):
 			return false
 		case a.known && strings.HasPrefix(a.text, "-"):
 			continue
-		case k.args[1].text == "ls-files" && a.known && bases != nil && strings.Contains(a.text, "*") && a.text[0] != ':':
+		case sub == "ls-files" && a.known && bases != nil && strings.Contains(a.text, "*") && a.text[0] != ':':
 			// A star also matches slashes.
 			if end := a.text[strings.LastIndexByte(a.text, '*'):]; len(end) > 1 && !strings.Contains(end, "/") {
 				bases = append(bases, end)
@@ -282,9 +373,11 @@ func gitNames(r *reach, c, k *command) bool {
 		default:
 			bases = nil
 		}
-		if a.known && (strings.Contains(a.text, "..") && k.args[1].text == "ls-files" || strings.HasPrefix(a.text, "../")) {
-			return false
+		relative := sub == "ls-files" || sub == "ls-tree" || sub == "grep" // to the current directory
+		if strings.HasPrefix(a.text, "..") || strings.Contains(a.text, "/..") || relative && (strings.HasPrefix(a.text, ":") || strings.Contains(a.text, hole) || strings.HasPrefix(a.text, "/") && !isPattern) {
+			return false // the names may begin with ..
 		}
+		isPattern = false
 	}
 	if len(bases) == 0 {
 		bases = nil
