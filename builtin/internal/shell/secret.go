@@ -71,10 +71,13 @@ func (c *command) takesList() bool {
 	return false
 }
 
-// traces reports whether set makes bash print each command with its words expanded.
+// traces reports whether the command makes bash print each command with its words expanded.
 func (c *command) traces() bool {
+	if c.name != "set" && c.name != "shopt" && !slices.Contains(shells, c.name) {
+		return false
+	}
 	return slices.ContainsFunc(c.args[1:], func(a arg) bool {
-		return a.text == "xtrace" || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "x")
+		return a.text == "xtrace" || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "x") || c.name == "set" && !a.known && !a.noDash
 	})
 }
 
@@ -83,7 +86,7 @@ func (w *walker) reveals(c *command) string {
 	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.showsNoWords()) {
 		return c.secret + " holds credentials"
 	}
-	if c.name == "set" && w.lineSecret != "" && c.traces() {
+	if w.lineSecret != "" && c.traces() {
 		return "it shows expanded words, and " + w.lineSecret + " holds credentials"
 	}
 	if c.name == "printenv" {
