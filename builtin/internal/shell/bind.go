@@ -395,7 +395,9 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 		case a.Name != nil:
 			w.markVolatile([]string{a.Name.Value})
 			if a.Index != nil || !a.Naked { // walk the value in any case, because it may contain substitutions
+				w.secret = ""
 				harmless = harmlessExport(a.Name.Value, w.value(a)) && harmless
+				w.keepSecret(a.Name.Value)
 			}
 			harmless = harmless && !a.Naked && !a.Append && a.Index == nil && a.Array == nil
 		case a.Value != nil:

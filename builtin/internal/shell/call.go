@@ -157,7 +157,7 @@ func (w *walker) simpleCommand(args []arg, text, secret string) {
 	if !head.known || head.text == "" {
 		w.setEffects(i, &parsed{}, "the command's name is not literal")
 		if !head.known && !head.field && len(args) > 1 { // it may expand to nothing
-			w.inside(i, func() { w.simpleCommand(args[1:], joinRaw(args[1:]), "") })
+			w.inside(i, func() { w.simpleCommand(args[1:], joinRaw(args[1:]), w.secret) })
 		}
 		w.anyChanged = true // the command may be eval
 		return
@@ -223,10 +223,10 @@ func (w *walker) guess(s *spec, args []arg) {
 		return a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-")
 	})
 	if i := s.possibleCommand(args); i >= 0 && (known < 0 || i < known) {
-		w.simpleCommand(args[i:], joinRaw(args[i:]), "")
+		w.simpleCommand(args[i:], joinRaw(args[i:]), w.secret)
 	}
 	if known >= 0 {
-		w.simpleCommand(args[known:], joinRaw(args[known:]), "")
+		w.simpleCommand(args[known:], joinRaw(args[known:]), w.secret)
 	}
 }
 
@@ -283,7 +283,7 @@ func (w *walker) wrapped(name string, p *parsed) {
 	case name == "xargs":
 		rest = w.xargsCommand(p, rest)
 	}
-	w.simpleCommand(rest, joinRaw(rest), "")
+	w.simpleCommand(rest, joinRaw(rest), w.secret)
 }
 
 // joinRaw returns the words as written.
