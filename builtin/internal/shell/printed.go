@@ -39,7 +39,7 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		r.add(c, ".", spot{hidden: hidden})
 		return f.operands(r, c, k, depth)
 	case "git":
-		return gitNames(r, c, k)
+		return f.gitNames(r, c, k)
 	case "echo", "printf":
 		return f.echoed(r, c, k, depth)
 	case "pwd":
@@ -334,7 +334,7 @@ func findBases(args []arg) []string {
 }
 
 // gitNames adds the names that git lists, which are relative to its directory.
-func gitNames(r *reach, c, k *command) bool {
+func (f *findings) gitNames(r *reach, c, k *command) bool {
 	if len(k.args) < 2 {
 		return false
 	}
@@ -342,7 +342,7 @@ func gitNames(r *reach, c, k *command) bool {
 	named := gives(k, "git "+sub, "--name-only")
 	switch sub {
 	case "rev-parse":
-		return topOf(r, k)
+		return f.topOf(r, k)
 	case "ls-files":
 	case "diff", "diff-tree", "ls-tree", "diff-index", "diff-files":
 		if !named {
@@ -386,8 +386,8 @@ func gitNames(r *reach, c, k *command) bool {
 	return true
 }
 
-// topOf adds what git rev-parse prints of the repository, as if the current directory were its top.
-func topOf(r *reach, k *command) bool {
+// topOf adds the top of the work tree and the directory .git that git rev-parse prints.
+func (f *findings) topOf(r *reach, k *command) bool {
 	names := map[string]string{"--show-toplevel": "", "--git-dir": "/.git", "--git-common-dir": "/.git", "--absolute-git-dir": "/.git"}
 	for _, a := range k.args[2:] {
 		name, ok := names[a.text]
@@ -395,7 +395,7 @@ func topOf(r *reach, k *command) bool {
 			return false
 		}
 		for _, dir := range k.cwds {
-			r.words = append(r.words, literal(dir+name))
+			r.words = append(r.words, literal(cmp.Or(f.tops[dir], dir)+name))
 		}
 	}
 	return len(k.args) > 2 && len(k.cwds) > 0

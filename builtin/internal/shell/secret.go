@@ -279,6 +279,7 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 // shows marks commands as not read-only that may reach a secret in a tree that they read, or by
 // names that are unknown before they run.
 func (w *walker) shows(stmts []*syntax.Stmt) {
+	w.findTops()
 	for i := range w.cmds {
 		c := &w.cmds[i]
 		if c.Reason != "" || c.metadata() {
@@ -318,6 +319,20 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 		}
 		if why != "" {
 			c.Reason, c.mayShow = c.String()+" may show a secret: "+why, true
+		}
+	}
+}
+
+// findTops finds the work trees about which git rev-parse is asked.
+func (w *walker) findTops() {
+	for i := range w.cmds {
+		if c := &w.cmds[i]; c.name == "git" && len(c.args) > 1 && c.args[1].text == "rev-parse" {
+			for _, dir := range c.cwds {
+				if w.tops == nil {
+					w.tops = map[string]string{}
+				}
+				w.tops[dir] = w.answer(fact{question: workTreeTop, dir: dir})
+			}
 		}
 	}
 }

@@ -76,3 +76,15 @@ func TestCredentialsInSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestTopOfWorkTree checks that a secret at the top of a work tree is found from a directory below.
+func TestTopOfWorkTree(t *testing.T) {
+	work := t.TempDir()
+	write(t, work, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": "", "credentials.json": "{}", "src/b.txt": "b"})
+	at := pathrule.Place{Cwd: filepath.Join(work, "src"), Home: "/home/u", Dirs: []string{work}}
+	for _, cmd := range []string{`grep -r x "$(git rev-parse --show-toplevel)"`, `cat "$(git rev-parse --show-toplevel)"/*`, `for f in "$(git rev-parse --show-toplevel)"/*.json; do cat "$f"; done`} {
+		if a := Analyze(cmd, at); !asks(a, at) {
+			t.Errorf("%q needs no approval", cmd)
+		}
+	}
+}

@@ -51,6 +51,7 @@ type findings struct {
 	cwdLost     bool  // the current directory is unknown at the end
 	listed      []arg // words of loops, defaults and here-strings
 	origins     []origin
+	tops        map[string]string // the tops of work trees, by the current directory of a git rev-parse
 }
 
 // scratch is memory that successive walks reuse: a value that is kept must not point to it. Most of a walk's
