@@ -11,17 +11,17 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Limits on the source. They limit the parser's stack and time.
+// Limits on the source, because the parser is recursive.
 const (
-	maxSource   = 64 << 10
-	maxNesting  = 64
-	maxKeywords = 2000 // words that may begin a statement inside a statement
+	maxSource   = 64 << 10 // bytes
+	maxNesting  = 64       // open brackets
+	maxKeywords = 2000     // words that may begin a statement inside a statement
 )
 
-// commenters keep comments, which bash may read differently.
-var parsers, commenters = pool(false), pool(true)
+// commentParsers keep comments, for checkLines.
+var parsers, commentParsers = parserPool(false), parserPool(true)
 
-func pool(comments bool) *sync.Pool {
+func parserPool(comments bool) *sync.Pool {
 	return &sync.Pool{New: func() any {
 		return syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(comments))
 	}}
@@ -30,12 +30,11 @@ func pool(comments bool) *sync.Pool {
 // A program is the text that is analysed and run.
 type program struct {
 	stmts []*syntax.Stmt
-	src   string // the text of the positions in stmts
+	src   string // the text to which the positions in stmts refer
 	text  string // the print
 }
 
-// parse parses src, or returns why it cannot be trusted. The tree of the print is analysed. The next walk
-// reuses its memory.
+// parse returns the print of src and its tree, or why src has none. The next walk reuses the memory of the tree.
 func (w *walker) parse(src string) (program, error) {
 	if err := readable(src); err != nil {
 		return program{}, err
@@ -52,11 +51,10 @@ func (w *walker) parse(src string) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	head := cutBlanks(src)
-	if tail, ok := strings.CutPrefix(head, string(text)); ok && strings.Trim(tail, " \t\n") == "" {
-		return program{stmts, src, head[:len(text)]}, nil
-	}
 	out := string(text)
+	if rest, ok := strings.CutPrefix(cutBlanks(src), out); ok && cutBlanks(rest) == "" {
+		return program{stmts, src, out}, nil
+	}
 	file, err := parseText(out, parsers)
 	if err != nil {
 		return program{}, fmt.Errorf("it cannot be rewritten in a plain form: %w", err)
@@ -67,37 +65,28 @@ func (w *walker) parse(src string) (program, error) {
 	return program{file.Stmts, out, out}, nil
 }
 
+// blanks separate words and statements.
+const blanks = " \t\n"
+
 // cutBlanks removes the blanks before a text.
-func cutBlanks(text string) string {
-	for text != "" && isBlank(text[0]) {
-		text = text[1:]
+func cutBlanks(text string) string { return strings.TrimLeft(text, blanks) }
+
+// trimBlanks removes the blanks around a text, unless a backslash escapes the first one after it.
+func trimBlanks(text string) string {
+	text = cutBlanks(text)
+	if trimmed := strings.TrimRight(text, blanks); !strings.HasSuffix(trimmed, `\`) {
+		return trimmed
 	}
 	return text
 }
 
-// trimBlanks removes the blanks around a text, except an escaped one.
-func trimBlanks(text string) string {
-	text = cutBlanks(text)
-	end := text
-	for end != "" && isBlank(end[len(end)-1]) {
-		end = end[:len(end)-1]
-	}
-	if strings.HasSuffix(end, `\`) {
-		return text
-	}
-	return end
-}
-
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }
-
-// parseSource parses the model's text, and rejects text that is known to have another meaning in bash.
+// parseSource parses the model's text, and rejects comments and continued lines that bash may read differently.
 func parseSource(src string) ([]*syntax.Stmt, error) {
-	continued := strings.Contains(src, "\\\n")
-	if !continued && !strayComment(src) {
+	if !strings.Contains(src, "\\\n") && !strayComment(src) {
 		file, err := parseText(src, parsers)
 		return file.Stmts, err
 	}
-	file, err := parseText(src, commenters)
+	file, err := parseText(src, commentParsers)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +115,8 @@ func readable(src string) error {
 	if strings.HasSuffix(src, `\`) && (len(src)-len(strings.TrimRight(src, `\`)))%2 == 1 {
 		return errors.New("it ends with a backslash")
 	}
-	if len(src) < 2*maxKeywords && ordinary(src) {
+	fewKeywords := len(src) < 2*maxKeywords // each is a byte and a blank, or more
+	if fewKeywords && ordinary(src) {
 		return nil
 	}
 	if !utf8.ValidString(src) {
@@ -147,11 +137,10 @@ func readable(src string) error {
 			return fmt.Errorf("it has the invisible character %U at byte %d", r, i)
 		}
 	}
-	// The parser nests for each of these words, without a bracket that was counted above.
-	if len(src) < 2*maxKeywords {
+	if fewKeywords {
 		return nil
 	}
-	n := 0
+	n := 0 // of the words at which the parser recurses without a bracket
 	for _, word := range []string{"if", "while", "until", "for", "case", "select", "time", "!", "function", "coproc", "{"} {
 		n += strings.Count(src, word+" ")
 	}
@@ -161,7 +150,7 @@ func readable(src string) error {
 	return nil
 }
 
-// ordinary reports whether a text consists only of bytes with one meaning. Most texts do.
+// ordinary reports whether a text has only printable ASCII without brackets that nest. Most texts do.
 func ordinary(src string) bool {
 	for i := range len(src) {
 		if c := src[i]; c < ' ' || c >= '{' || c == '(' {

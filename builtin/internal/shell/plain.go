@@ -18,7 +18,7 @@ type reader struct {
 
 	stmts     slab[*syntax.Stmt]
 	commands  slab[commandNode]
-	joints    slab[jointNode]
+	binaries  slab[binaryNode]
 	redirects slab[redirectNode]
 	words     slab[wordNode]
 	lits      slab[syntax.Lit]
@@ -33,7 +33,7 @@ type (
 		call syntax.CallExpr
 		args [8]*syntax.Word
 	}
-	jointNode struct {
+	binaryNode struct {
 		stmt   syntax.Stmt
 		binary syntax.BinaryCmd
 	}
@@ -55,7 +55,7 @@ type (
 func (r *reader) reset() {
 	r.stmts.reset()
 	r.commands.reset()
-	r.joints.reset()
+	r.binaries.reset()
 	r.redirects.reset()
 	r.words.reset()
 	r.lits.reset()
@@ -73,9 +73,9 @@ const (
 	operator        // one of | & ; < >
 )
 
-// meaning contains the meaning of every byte. Strange are "$" and "`", which expand, "#", which may begin a
-// comment, "[", which may index, the end of the line, and parentheses, which change the meaning of "*", "?",
-// "+", "@" and "!". The meaning of "=", "{" and "}" depends on the position: see simple and command.
+// meaning has the meaning of every byte. Strange are "$" and "`", which expand, "#", which may begin a comment, "[",
+// which may index, the end of the line, and parentheses, which change the meaning of "*", "?", "+", "@" and "!". The
+// methods simple and command reject "=", "{" and "}" where they are not literal.
 var meaning = func() (m [256]uint8) {
 	for c := range m {
 		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
@@ -118,7 +118,7 @@ func (r *reader) read(src string) []*syntax.Stmt {
 		stmts = append(stmts, s)
 		switch r.peek() {
 		case 0:
-		case ';': // ";;" and ";&" are for the parser, here and below
+		case ';': // list rejects a second ";" or an "&" after it
 			s.Semicolon = r.at()
 			r.pos++
 		default:
@@ -185,7 +185,7 @@ func (r *reader) join(x *syntax.Stmt, op syntax.BinCmdOperator, n int, right fun
 	if y == nil {
 		return nil
 	}
-	j := r.joints.one()
+	j := r.binaries.one()
 	j.stmt = syntax.Stmt{Position: x.Position, Cmd: &j.binary}
 	j.binary = syntax.BinaryCmd{OpPos: at, Op: op, X: x, Y: y}
 	return &j.stmt
@@ -202,7 +202,7 @@ func (r *reader) command() *syntax.Stmt {
 		switch r.peek() {
 		case 0, '|', '&', ';':
 			return &c.stmt
-		case '<', '>':
+		case '<', '>': // without a descriptor
 			if !r.redirect(&c.stmt, nil) {
 				return nil
 			}
@@ -212,18 +212,11 @@ func (r *reader) command() *syntax.Stmt {
 		if w == nil {
 			return nil
 		}
-		lit, ok := w.Parts[0].(*syntax.Lit)
-		if !ok || len(w.Parts) > 1 || r.pos == len(r.src) || r.src[r.pos] != '<' && r.src[r.pos] != '>' {
+		if !isDescriptor(w, r.src, r.pos) {
 			c.call.Args = append(c.call.Args, w)
 			continue
 		}
-		// A word directly before a redirection may be its descriptor.
-		switch {
-		case lit.Value[0] == '{':
-			return nil
-		case strings.Trim(lit.Value, "0123456789") != "":
-			c.call.Args = append(c.call.Args, w)
-		case len(lit.Value) > 4 || !r.redirect(&c.stmt, lit):
+		if lit := w.Parts[0].(*syntax.Lit); lit.Value[0] == '{' || len(lit.Value) > maxDigits || !r.redirect(&c.stmt, lit) {
 			return nil
 		}
 	}
@@ -267,16 +260,13 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 		op = syntax.RdrOut
 	}
 	r.pos += n
-	r.peek()
+	r.peek() // skip blanks
 	word := r.word()
-	if word == nil {
-		return false // also for a longer operator that begins like this one
-	}
-	// A number directly before a redirection belongs to it.
-	if lit, ok := soleLit(word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
+	if word == nil { // also if the operator is longer, such as >|
 		return false
 	}
-	if (op == syntax.DplIn || op == syntax.DplOut) && !duplicated(word) {
+	duplicates := op == syntax.DplIn || op == syntax.DplOut
+	if isDescriptor(word, r.src, r.pos) || duplicates && !namesDescriptor(word) {
 		return false
 	}
 	d := r.redirects.one()
@@ -319,7 +309,7 @@ func (r *reader) word() *syntax.Word {
 func (r *reader) literal() syntax.WordPart {
 	from, start := r.pos, r.at()
 	for r.pos < len(r.src) {
-		if m := meaning[r.src[r.pos]]; m == escape && !r.escaped() {
+		if m := meaning[r.src[r.pos]]; m == escape && !r.toEscaped() {
 			return nil
 		} else if m != plain && m != escape {
 			break
@@ -331,9 +321,8 @@ func (r *reader) literal() syntax.WordPart {
 	return l
 }
 
-// escaped moves to the byte that the current backslash escapes, if there is one on the same
-// line.
-func (r *reader) escaped() bool {
+// toEscaped moves to the byte that the current backslash escapes, and reports whether there is one in the line.
+func (r *reader) toEscaped() bool {
 	c := r.next()
 	r.pos++
 	return c != 0 && c != '\n'
@@ -361,7 +350,7 @@ func (r *reader) double() syntax.WordPart {
 		case '$', '`', '\n':
 			return nil
 		case '\\':
-			if !r.escaped() {
+			if !r.toEscaped() {
 				return nil
 			}
 		case '"':

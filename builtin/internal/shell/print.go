@@ -29,11 +29,11 @@ type printer struct {
 	buf     []byte
 	level   int    // of indentation
 	pending []hdoc // here-documents whose bodies follow the current line
-	where   place  // of the current word
+	where   place  // the context of the current part of a word
 	err     error  // the first reason why src cannot be printed
 }
 
-// An hdoc is a here-document ready to be written.
+// An hdoc is a here-document as it is printed.
 type hdoc struct {
 	body      []byte
 	delimiter string
@@ -49,7 +49,7 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	switch {
 	case len(p.buf) > maxSource:
 		p.refuse("it is too long to judge")
-	case len(p.buf) > 0 && (p.buf[0] == '-' || p.buf[0] == '+'): // bash would read it as an option: redirections before it are printed after it
+	case len(p.buf) > 0 && (p.buf[0] == '-' || p.buf[0] == '+'): // as in ">f -x", which is printed as "-x >f"
 		p.refuse("it begins like an option of bash")
 	}
 	return p.buf, p.err
@@ -63,18 +63,16 @@ func (p *printer) refuse(why string) {
 
 func (p *printer) str(s string) { p.buf = append(p.buf, s...) }
 
-// newline ends the line, and writes the here-documents that follow it.
+// newline ends the line, and writes the bodies of its here-documents.
 func (p *printer) newline() {
 	if len(p.buf) > 0 && p.buf[len(p.buf)-1] == '\\' {
 		p.refuse(`a line that ends with \; put it in quotes`)
 	}
 	p.buf = append(p.buf, '\n')
-	if len(p.pending) > 0 {
-		for _, doc := range p.pending {
-			p.buf = append(append(append(p.buf, doc.body...), doc.delimiter...), '\n')
-		}
-		p.pending = p.pending[:0]
+	for _, doc := range p.pending {
+		p.buf = append(append(append(p.buf, doc.body...), doc.delimiter...), '\n')
 	}
+	p.pending = p.pending[:0]
 	for range p.level {
 		p.str("  ")
 	}
@@ -102,7 +100,7 @@ func (p *printer) separate(s *syntax.Stmt, pos syntax.Pos) {
 	}
 }
 
-// body writes the statements between two keywords, which are at from and to.
+// body writes the statements between the keywords at from and to.
 func (p *printer) body(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
 	if len(list) == 0 {
 		p.refuse("a list without a command; write : in it")
@@ -173,8 +171,8 @@ func (p *printer) command(cmd syntax.Command) {
 	case *syntax.CaseClause:
 		p.caseClause(c)
 	case *syntax.TestClause:
-		p.oneLine(c.Left, c.X.Pos())
-		p.oneLine(c.X.End(), c.Right)
+		p.refuseBreak(c.Left, c.X.Pos())
+		p.refuseBreak(c.X.End(), c.Right)
 		p.str("[[ ")
 		p.test(c.X)
 		p.str(" ]]")
@@ -213,15 +211,13 @@ func (p *printer) inParens(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) 
 	if list[0].Position.Line() > from.Line() {
 		p.newline()
 	}
-	first := len(p.buf)
 	p.stmts(list)
 	p.level--
 	if last := list[len(list)-1]; len(p.pending) > 0 || to.Line() > last.End().Line() {
 		p.newline()
 	}
-	// "((" begins arithmetic.
-	if first == start && len(p.buf) > first && p.buf[first] == '(' {
-		p.buf = slices.Insert(p.buf, first, ' ')
+	if len(p.buf) > start && p.buf[start] == '(' { // "((" begins arithmetic
+		p.buf = slices.Insert(p.buf, start, ' ')
 		p.str(" ")
 	}
 }

@@ -148,7 +148,7 @@ func shape(b *strings.Builder, v reflect.Value) {
 		}
 		return
 	case *syntax.Redirect:
-		if x.Op == syntax.DplOut && !duplicated(x.Word) {
+		if x.Op == syntax.DplOut && !namesDescriptor(x.Word) {
 			file := *x
 			file.Op = syntax.RdrAll
 			shape(b, reflect.ValueOf(file))

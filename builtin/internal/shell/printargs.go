@@ -3,11 +3,12 @@ package shell
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// call writes a simple command. The statement writes the text that follows its words.
+// call writes a simple command without its redirections.
 func (p *printer) call(c *syntax.CallExpr) {
 	for i, a := range c.Assigns {
 		if i > 0 {
@@ -27,20 +28,13 @@ func (p *printer) call(c *syntax.CallExpr) {
 	}
 }
 
-// extended reports whether a word begins with an extended pattern.
-func extended(word *syntax.Word) bool {
-	if len(word.Parts) == 0 {
-		return false
-	}
-	_, ok := word.Parts[0].(*syntax.ExtGlob)
-	return ok
-}
-
 // head writes the word that names a command. Bash must not read it as a keyword or an assignment, because the
 // parser did not.
 func (p *printer) head(word *syntax.Word) {
-	if extended(word) { // "!(a)" is also "! (a)"
-		p.refuse("a command whose name is a pattern")
+	if len(word.Parts) > 0 {
+		if _, ok := word.Parts[0].(*syntax.ExtGlob); ok { // "!(a)" is also "! (a)"
+			p.refuse("a command whose name is a pattern")
+		}
 	}
 	start := len(p.buf)
 	p.word(word)
@@ -48,11 +42,12 @@ func (p *printer) head(word *syntax.Word) {
 	if keyword(string(text)) {
 		p.refuse("a command whose name is a keyword; quote it")
 	}
-	i := 0
-	for i < len(text) && (isWordByte(text[i]) || text[i] >= 0x80) {
-		i++
+	rest := text // after what may be the name of a variable
+	for len(rest) > 0 && (isWordByte(rest[0]) || rest[0] >= utf8.RuneSelf) {
+		rest = rest[1:]
 	}
-	if i > 0 && i < len(text) && text[0] > '9' && (text[i] == '[' || text[i] == '=' || text[i] == '+' && i+1 < len(text) && text[i+1] == '=') {
+	isName := len(rest) < len(text) && text[0] > '9' // a number is not a name
+	if isName && (bytes.HasPrefix(rest, []byte("[")) || bytes.HasPrefix(rest, []byte("=")) || bytes.HasPrefix(rest, []byte("+="))) {
 		p.refuse("a command whose name looks like an assignment; quote it")
 	}
 }
@@ -103,9 +98,8 @@ func (p *printer) declare(c *syntax.DeclClause) {
 			continue
 		}
 		start := len(p.buf)
-		first := p.word(a.Value)
-		// bash may read it as an assignment to an array.
-		if i := bytes.IndexByte(p.buf[start:], '['); i > 0 && first != '"' && first != '\'' {
+		quoted := strings.IndexByte(`"'`, p.word(a.Value)) >= 0
+		if !quoted && bytes.IndexByte(p.buf[start:], '[') > 0 {
 			p.refuse("a declaration that looks like an element of an array; quote it")
 		}
 	}
@@ -132,7 +126,7 @@ func (p *printer) assign(a *syntax.Assign) {
 			p.element(el)
 		}
 		p.str(")")
-		if at := int(a.Array.Rparen.Offset()) + 1; at < len(p.src) && strings.IndexByte(" \t\n;&|)", p.src[at]) < 0 {
+		if end := int(a.Array.Rparen.Offset()) + 1; end < len(p.src) && strings.IndexByte(" \t\n;&|)", p.src[end]) < 0 {
 			p.refuse("an array with text directly after it")
 		}
 	case a.Value != nil:
@@ -158,13 +152,13 @@ func (p *printer) element(el *syntax.ArrayElem) {
 // redirect writes a redirection, and stores its here-document for the end of the line.
 func (p *printer) redirect(r *syntax.Redirect) {
 	if r.N != nil {
-		n := r.N.Value
-		name := strings.TrimSuffix(strings.TrimPrefix(n, "{"), "}")
-		// Bash reads a number that is too large as a word.
-		if !(len(n) <= 4 && strings.Trim(n, "0123456789") == "") && !(n == "{"+name+"}" && syntax.ValidName(name)) {
+		number := r.N.Value
+		name := strings.TrimSuffix(strings.TrimPrefix(number, "{"), "}")
+		variable := number == "{"+name+"}" && syntax.ValidName(name)
+		if !variable && (len(number) > maxDigits || !isDigits(number)) {
 			p.refuse("a redirection of a descriptor that is not a small number")
 		}
-		p.str(n)
+		p.str(number)
 	}
 	switch r.Op {
 	case syntax.Hdoc, syntax.DashHdoc:
@@ -177,12 +171,10 @@ func (p *printer) redirect(r *syntax.Redirect) {
 	}
 	op := r.Op.String()
 	if r.Op == syntax.DplIn || r.Op == syntax.DplOut {
-		op = p.duplicate(r).String()
+		op = p.descriptorOperator(r).String()
 	}
 	p.str(op)
-	// Bash reads a number or {name} directly before a redirection as a part of it.
-	end := int(r.Word.End().Offset())
-	if lit, ok := soleLit(r.Word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
+	if isDescriptor(r.Word, p.src, int(r.Word.End().Offset())) {
 		p.refuse("a redirection without a file; put a blank after its word")
 	}
 	_, process := r.Word.Parts[0].(*syntax.ProcSubst)
@@ -192,20 +184,37 @@ func (p *printer) redirect(r *syntax.Redirect) {
 	p.word(r.Word)
 }
 
-// duplicated reports whether a word names a descriptor: a number, "-", or both.
-func duplicated(word *syntax.Word) bool {
+// maxDigits is the greatest length of a descriptor: bash reads a number that is too large as a word.
+const maxDigits = 4
+
+// isDescriptor reports whether bash takes the word, which ends at end in src, for the descriptor of a redirection
+// directly after it: a number or {name}.
+func isDescriptor(word *syntax.Word, src string, end int) bool {
 	lit, ok := soleLit(word)
-	return ok && lit != "" && len(lit) < 6 && strings.Trim(strings.TrimSuffix(lit, "-"), "0123456789") == ""
+	return ok && lit != "" && (lit[0] == '{' || isDigits(lit)) && end < len(src) && (src[end] == '<' || src[end] == '>')
 }
 
-// duplicate returns the operator for a redirection to a descriptor. After ">&" bash expands the name of a file
-// twice, reads a leading "-" as a separate word and a trailing "-" as closing a descriptor: ">& file" is "&>
-// file".
-func (p *printer) duplicate(r *syntax.Redirect) syntax.RedirOperator {
-	if duplicated(r.Word) {
+// isDigits reports whether a text has only digits.
+func isDigits(text string) bool { return strings.Trim(text, "0123456789") == "" }
+
+// namesDescriptor reports whether a word after >& or <& is a descriptor: a number, "-", or both.
+func namesDescriptor(word *syntax.Word) bool {
+	lit, ok := soleLit(word)
+	return ok && lit != "" && len(lit) <= maxDigits+1 && isDigits(strings.TrimSuffix(lit, "-"))
+}
+
+// descriptorOperator returns the operator for a redirection with >& or <&. After ">&" bash expands the name of a file
+// twice, reads a leading "-" as a separate word and a trailing "-" as closing a descriptor: ">& file" is "&> file".
+func (p *printer) descriptorOperator(r *syntax.Redirect) syntax.RedirOperator {
+	if namesDescriptor(r.Word) {
 		return r.Op
 	}
-	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || strings.Trim(lit, "-") != lit || lit == "" || strings.ContainsFunc(lit, func(c rune) bool { return c >= 0x80 || !isWordByte(byte(c)) && !strings.ContainsRune("./~-+:@%,", c) }) {
+	special := func(c rune) bool {
+		return c >= utf8.RuneSelf || !isWordByte(byte(c)) && !strings.ContainsRune("./~-+:@%,", c)
+	}
+	lit, ok := soleLit(r.Word)
+	isFile := ok && lit != "" && strings.Trim(lit, "-") == lit && !strings.ContainsFunc(lit, special)
+	if r.Op == syntax.DplIn || r.N != nil || !isFile {
 		p.refuse("a redirection to a descriptor that is not a number; write &> for a file")
 	}
 	return syntax.RdrAll

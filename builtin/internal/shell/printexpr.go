@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// param writes a parameter expansion. next is the part of the word after it, or nil.
+// param writes a parameter expansion. next is the part of the word that follows, or nil.
 func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	if x.Param == nil || x.NestedParam != nil || x.Flags != nil || len(x.Modifiers) > 0 || x.Width || x.IsSet ||
 		x.Split != 0 || x.GlobSubst != 0 || x.RcExpand != 0 {
@@ -19,7 +19,7 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	if lit, ok := next.(*syntax.Lit); ok && name == "$" && strings.HasPrefix(lit.Value, "{") {
 		p.refuse("$$ before a brace")
 	}
-	special := !syntax.ValidName(name) && strings.Trim(name, "0123456789") != ""
+	special := !syntax.ValidName(name) && !isDigits(name)
 	simple := !x.Excl && !x.Length && x.Index == nil && x.Slice == nil && x.Repl == nil && x.Names == 0 && x.Exp == nil
 	if simple {
 		p.simple(x, name, special, next)
@@ -57,7 +57,7 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	p.str("}")
 }
 
-// simple writes $name, or ${name} if a character of a name follows.
+// simple writes $name, or ${name} if the next byte could belong to the name or begin an index.
 func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syntax.WordPart) {
 	short := x.Short || special
 	if lit, ok := next.(*syntax.Lit); ok && lit.Value != "" && (isWordByte(lit.Value[0]) || lit.Value[0] == '[') && !special {
@@ -153,7 +153,7 @@ func (p *printer) expansion(x *syntax.Expansion, in place) {
 	}
 }
 
-// offset writes the offset or the length of ${name:offset:length}. It refuses a colon, which would end it.
+// offset writes the offset or the length of ${name:offset:length}. It refuses a colon, because bash ends the offset there.
 func (p *printer) offset(x syntax.ArithmExpr) {
 	start := len(p.buf)
 	if x == nil {
@@ -192,7 +192,8 @@ func (p *printer) index(x syntax.ArithmExpr) {
 	p.str("]")
 }
 
-// spacedArithmetic writes the expression after the n bytes at left, between blanks if the source has one before it.
+// spacedArithmetic writes the expression x after a bracket of n bytes at left. There are blanks around x if the source
+// has one before x.
 func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, unsigned bool) {
 	if unsigned || x == nil {
 		p.refuse("arithmetic that is not supported")
@@ -208,8 +209,8 @@ func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, 
 	}
 }
 
-// arithmetic writes an expression, with the blanks of its source around operators, because an expansion may be
-// empty or become an operator.
+// arithmetic writes an expression, with blanks around operators as in the source, because an expansion may be empty or
+// become an operator.
 func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -240,7 +241,7 @@ func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	}
 }
 
-// blank writes a blank if the source has a gap before to, after the n bytes at from.
+// blank writes a blank if there is something between the n bytes at from, and to.
 func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
 	if to.Offset() > from.Offset()+uint(n) {
 		p.str(" ")
@@ -276,8 +277,8 @@ func (p *printer) let(c *syntax.LetClause) {
 // operators are words that bash may read as an operator of [[ ]].
 var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "&&": true, "||": true}
 
-// oneLine rejects a line break where bash does not allow one.
-func (p *printer) oneLine(from, to syntax.Pos) {
+// refuseBreak refuses a line break in [[ ]] where bash does not allow one.
+func (p *printer) refuseBreak(from, to syntax.Pos) {
 	if to.Line() > from.Line() {
 		p.refuse("a [[ ]] with a line break that is not after && or ||")
 	}
@@ -293,24 +294,24 @@ func (p *printer) test(x syntax.TestExpr) {
 		} else if operators[text] {
 			p.refuse("an operator as an operand of a test; quote it")
 		} else if len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
-			p.buf = append(append(p.buf[:start], '"'), text...)
+			p.buf = append(append(p.buf[:start], '"'), text...) // so that bash does not read the word as an operator
 			p.str(`"`)
 		}
 	case *syntax.ParenTest:
-		p.oneLine(x.Lparen, x.X.Pos())
-		p.oneLine(x.X.End(), x.Rparen)
+		p.refuseBreak(x.Lparen, x.X.Pos())
+		p.refuseBreak(x.X.End(), x.Rparen)
 		p.str("( ")
 		p.test(x.X)
 		p.str(" )")
 	case *syntax.UnaryTest:
-		p.oneLine(x.OpPos, x.X.Pos())
+		p.refuseBreak(x.OpPos, x.X.Pos())
 		p.str(x.Op.String())
 		p.str(" ")
 		p.test(x.X)
 	case *syntax.BinaryTest:
-		p.oneLine(x.X.End(), x.OpPos)
+		p.refuseBreak(x.X.End(), x.OpPos)
 		if x.Op != syntax.AndTest && x.Op != syntax.OrTest {
-			p.oneLine(x.OpPos, x.Y.Pos())
+			p.refuseBreak(x.OpPos, x.Y.Pos())
 		}
 		p.test(x.X)
 		p.str(" " + x.Op.String() + " ")
@@ -324,7 +325,7 @@ func (p *printer) test(x syntax.TestExpr) {
 	}
 }
 
-// regex writes a regular expression. When bash matches its parentheses it also counts those in [ ].
+// regex writes a regular expression. To find its end bash counts parentheses, also those in [ ].
 func (p *printer) regex(word *syntax.Word) {
 	depth := 0
 	for _, part := range word.Parts {

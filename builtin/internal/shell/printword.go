@@ -18,14 +18,11 @@ const (
 	document                   // in the body of a here-document
 	bareParam                  // in ${…} outside of quotes
 	quotedParam                // in ${…} between double quotes
-	quotedPattern              // in a pattern of such a ${…}, where single quotes quote
+	quotedPattern              // in a pattern in ${…} between double quotes, where single quotes quote
 	docParam                   // in ${…} in a here-document
 	regex                      // on the right of =~
 	inArithmetic               // in arithmetic
 )
-
-// singleQuotesLiteral reports whether single quotes are literal in this place.
-func (c place) singleQuotesLiteral() bool { return c == doubleQuoted || c == document }
 
 // word writes a word and returns its first byte, or 0 if it cannot be printed.
 func (p *printer) word(word *syntax.Word) byte {
@@ -78,7 +75,7 @@ func (p *printer) part(part, next syntax.WordPart, first bool) {
 		p.spacedArithmetic(x.X, x.Left, 3, x.Unsigned)
 		p.str("))")
 	case *syntax.ProcSubst:
-		// A digit before it would be the descriptor of a redirection.
+		// After a digit <(…) would be a redirection.
 		if p.where != bare || x.Op == syntax.CmdInTemp || !first && p.buf[len(p.buf)-1] != '=' {
 			p.refuse("a process substitution inside a word")
 		}
@@ -92,8 +89,7 @@ func (p *printer) part(part, next syntax.WordPart, first bool) {
 	}
 }
 
-// extGlob writes an extended pattern of plain alternatives. Others are rejected, because bash expands the text
-// in it, which the parser has not parsed.
+// extGlob writes an extended pattern of plain alternatives. The parser does not parse the expansions in a pattern.
 func (p *printer) extGlob(x *syntax.ExtGlob) {
 	text := x.Pattern.Value
 	for i := range len(text) {
@@ -171,44 +167,43 @@ func (p *printer) bareParam(text string, i int) {
 	}
 }
 
-// escape writes the backslash at i and the escaped byte, and returns the index after them.
+// escape writes the backslash at i and the byte that it escapes, and returns the index of the last byte written.
 func (p *printer) escape(text string, i int) int {
 	if i+1 == len(text) || text[i+1] == '\n' {
 		p.refuse("a backslash at the end of a line or a text")
 		return i
 	}
 	c := text[i+1]
+	literal := false // the backslash escapes nothing
 	switch p.where {
-	case doubleQuoted, document:
-		p.buf = append(p.buf, '\\')
-		if strings.IndexByte("$`\\", c) < 0 && !(c == '"' && p.where == doubleQuoted) {
-			return i // the backslash is literal
-		}
+	case doubleQuoted:
+		literal = strings.IndexByte("$`\\\"", c) < 0
+	case document:
+		literal = strings.IndexByte("$`\\", c) < 0
 	case docParam:
 		if strings.IndexByte("$`\\}", c) < 0 {
 			p.refuse("a backslash in ${…} in a here-document")
 		}
-		p.buf = append(p.buf, '\\')
 	case inArithmetic:
 		p.refuse("a backslash in arithmetic")
 	case regex:
-		if c <= ' ' || c >= utf8.RuneSelf || strings.IndexByte("'\"`$<>&;", c) >= 0 && c != '$' {
+		if c <= ' ' || c >= utf8.RuneSelf || strings.IndexByte("'\"`<>&;", c) >= 0 {
 			p.refuse("a regular expression that escapes a quote; put it into a variable")
 		}
-		p.buf = append(p.buf, '\\')
 	case bare:
 		if c >= utf8.RuneSelf {
-			return i // lit quotes it
+			return i // lit puts c into quotes
 		}
-		p.buf = append(p.buf, '\\')
-	default:
-		p.buf = append(p.buf, '\\')
+	}
+	p.buf = append(p.buf, '\\')
+	if literal {
+		return i
 	}
 	p.buf = append(p.buf, c)
 	return i + 1
 }
 
-// dollar writes a literal dollar; rest follows it in its literal. Bash must not read it as an expansion or as $'…'.
+// dollar writes the dollar before rest in a literal. Bash must not read it as the begin of an expansion or of $'…'.
 func (p *printer) dollar(rest string, last bool) {
 	switch {
 	case p.where == inArithmetic:
@@ -219,7 +214,7 @@ func (p *printer) dollar(rest string, last bool) {
 		}
 		p.str("$")
 	case rest == "" && last && (p.where == bare || p.where == doubleQuoted),
-		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && p.where.singleQuotesLiteral():
+		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && (p.where == doubleQuoted || p.where == document):
 		p.str("$")
 	default:
 		if rest == "" || strings.IndexByte("({[", rest[0]) >= 0 {
