@@ -9,7 +9,7 @@ import (
 
 // redirects checks the redirections of a statement. first is the index of the statement's first command.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
-	end := len(w.cmds) // before the commands in the words and texts of redirections
+	end := len(w.cmds) // before the commands in the words and documents of redirections
 	for _, r := range s.Redirs {
 		if changesInput(r) && w.in.input >= firstOrigin {
 			w.origins[w.in.input-firstOrigin] = origin{} // bash opens the redirections in order, and the last one counts
@@ -35,25 +35,23 @@ func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 		w.deny("a redirection that sets a variable")
 		w.markVolatile([]string{strings.Trim(r.N.Value, "{}")})
 	}
-	switch r.Op {
-	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+	if r.Op == syntax.Hdoc || r.Op == syntax.DashHdoc || r.Op == syntax.WordHdoc {
 		w.document(r, first, end)
 		return
 	}
-	// bash rejects a redirection to several words or none, and the word is unknown until then.
-	a := anything(w.raw(r.Word))
+	a := anything(w.raw(r.Word)) // bash rejects several words and none, but only when the line runs
 	if fields := w.fields(r.Word); len(fields) == 1 {
 		a = fields[0]
 	}
 	_, simple := s.Cmd.(*syntax.CallExpr)
+	ownsRedirect := simple && first < end // false: the statement has no simple command, or only assignments
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
-		// A number is a descriptor; anything else is a file, even after ">&".
-		if a.known && strings.Trim(strings.TrimSuffix(a.text, "-"), "0123456789") == "" && a.text != "" {
+		if a.known && isDigits(strings.TrimSuffix(a.text, "-")) && a.text != "" { // a descriptor; other words are files
 			return
 		}
 	case syntax.RdrIn:
-		if !simple || first >= end {
+		if !ownsRedirect {
 			first = len(w.cmds)
 			w.addRedirect(r).effects = reading
 		}
@@ -63,29 +61,29 @@ func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 			}
 			return
 		}
-		w.input(a, first)
+		w.inputFile(a, first)
 		return
 	}
 	if sink(a) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	if !simple || first >= end {
+	if !ownsRedirect {
 		first = len(w.cmds)
 		w.addRedirect(r)
 	}
 	w.cmds[first].writesTo(a)
 }
 
-// addRedirect adds the redirection of a compound command, which belongs to no simple command, as a separate
-// command, so that deny rules and the danger analysis see its target.
+// addRedirect adds a redirection that belongs to no simple command as a separate command, so that deny rules and the
+// danger analysis see its target.
 func (w *walker) addRedirect(r *syntax.Redirect) *command {
 	c := w.addCommand()
 	c.name, c.text = r.Op.String(), w.raw(r)
 	return c
 }
 
-// writesTo records a redirection to a.
+// writesTo records that a redirection of the command writes to a.
 func (c *command) writesTo(a arg) {
 	c.redirs = true
 	c.targets = append(c.targets, operand{arg: a})
@@ -95,29 +93,26 @@ func (c *command) writesTo(a arg) {
 	}
 }
 
-// document checks a here-document or a here-string.
+// document checks a here-document or a here-string. The statement's commands are those from first to before end.
 func (w *walker) document(r *syntax.Redirect, first, end int) {
 	var text arg
-	switch {
-	case r.Op == syntax.WordHdoc:
+	if r.Op == syntax.WordHdoc {
 		text = w.word(r.Word)
-	case r.Hdoc == nil:
+	} else if r.Hdoc == nil {
 		return
-	default:
-		lit, ok := soleLit(r.Hdoc)
-		if ok && quotedDelimiter(r.Word) {
-			text = literal(lit)
-		} else {
-			text = w.word(r.Hdoc)
-		}
+	} else if lit, ok := soleLit(r.Hdoc); ok && quotedDelimiter(r.Word) {
+		text = literal(lit)
+	} else {
+		text = w.word(r.Hdoc)
 	}
 	if changesInput(r) {
 		w.setInput(w.originOf(text))
 	}
 	w.shellInput(first, end, text)
-	w.shown(first)
+	w.passSecret(first)
 }
 
+// soleLit returns the text of a word that consists of one unquoted literal.
 func soleLit(word *syntax.Word) (string, bool) {
 	if len(word.Parts) != 1 {
 		return "", false
@@ -142,17 +137,16 @@ func (w *walker) shellInput(first, end int, text arg) {
 	}
 }
 
-// input checks a file that a command reads through "<".
-func (w *walker) input(a arg, first int) {
-	p := a.prefix()
-	if strings.HasPrefix(p, "/dev/tcp") || strings.HasPrefix(p, "/dev/udp") {
+// inputFile checks a file that the command at index first reads through "<".
+func (w *walker) inputFile(a arg, first int) {
+	prefix := a.prefix()
+	if strings.HasPrefix(prefix, "/dev/tcp") || strings.HasPrefix(prefix, "/dev/udp") {
 		w.deny("a connection to another machine")
 		w.alarm(RemoteCode, "it opens a connection to another machine")
 		return
 	}
-	// A name with a known prefix in another directory is at worst any file, which is only read; other names may be
-	// a connection below /dev.
-	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.noSlash {
+	mayBeDevice := strings.HasPrefix("/dev/", prefix) || strings.HasPrefix(prefix, "/dev/")
+	if !a.known && mayBeDevice && !a.noSlash { // a device may be a connection
 		w.deny("input from an unknown file")
 		return
 	}
@@ -161,8 +155,8 @@ func (w *walker) input(a arg, first int) {
 	}
 }
 
-// shown records that a text that commands read contains a secret: in a compound command any of them may show it.
-func (w *walker) shown(first int) {
+// passSecret gives the secret in a here-document to all commands since first, because any of them may read and show it.
+func (w *walker) passSecret(first int) {
 	if w.secret == "" {
 		return
 	}

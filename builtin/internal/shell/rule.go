@@ -30,8 +30,7 @@ func parsePattern(s string) (pattern, error) {
 	if trimmed == "" || trimmed == ":*" {
 		return bad("it is empty and would cover everything")
 	}
-	// It would match a hole, the mark of unknown text.
-	if strings.ContainsRune(s, 0) {
+	if strings.Contains(s, hole) { // it would match unknown text
 		return bad("it has a NUL byte")
 	}
 	if head, ok := strings.CutSuffix(trimmed, ":*"); ok {
@@ -48,8 +47,8 @@ func parsePattern(s string) (pattern, error) {
 	}
 }
 
-// redirected returns a pattern without its redirections, or "" if it has none.
-func redirected(s string) string {
+// withoutRedirections returns a pattern without its redirections, or "" if it has none.
+func withoutRedirections(s string) string {
 	if !strings.ContainsAny(s, "<>") { // nearly all patterns
 		return ""
 	}
@@ -65,8 +64,8 @@ func redirected(s string) string {
 	return plain
 }
 
-// joined returns a pattern for each of the commands that a pattern joins; nil if there is only one.
-func joined(s string) []string {
+// splitCommands returns a rule for each of the commands in a pattern; nil if there is only one.
+func splitCommands(s string) []string {
 	if !strings.ContainsAny(s, "&|;\n") { // nearly all patterns
 		return nil
 	}
@@ -75,7 +74,7 @@ func joined(s string) []string {
 	if err != nil { // the pattern of one command need not be valid bash
 		return nil
 	}
-	var parts []string
+	var rules []string
 	var add func(stmts ...*syntax.Stmt)
 	add = func(stmts ...*syntax.Stmt) {
 		for _, stmt := range stmts {
@@ -84,18 +83,18 @@ func joined(s string) []string {
 				continue
 			}
 			text := strings.TrimRight(head[stmt.Pos().Offset():stmt.End().Offset()], ";& ")
-			parts = append(parts, "Bash("+text+")")
+			rules = append(rules, "Bash("+text+")")
 		}
 	}
 	add(file.Stmts...)
-	if len(parts) < 2 {
+	if len(rules) < 2 {
 		return nil
 	}
 	if prefix {
-		last := &parts[len(parts)-1]
+		last := &rules[len(rules)-1]
 		*last = strings.TrimSuffix(*last, ")") + ":*)"
 	}
-	return parts
+	return rules
 }
 
 // starParts splits s at its stars and removes the escapes.
@@ -123,7 +122,7 @@ func (p pattern) matches(text string) bool {
 	case p.prefix != "":
 		return startsWith(text, p.prefix)
 	case p.parts != nil:
-		if stem, ok := strings.CutSuffix(p.parts[0], " "); ok && len(p.parts) == 2 && p.parts[1] == "" && text == stem {
+		if len(p.parts) == 2 && p.parts[1] == "" && p.parts[0] == text+" " { // "git *" also covers "git"
 			return true
 		}
 		return glob(p.parts, text)
@@ -131,11 +130,12 @@ func (p pattern) matches(text string) bool {
 	return startsWith(text, p.text)
 }
 
-// startsWith reports whether text begins with whole words.
+// startsWith reports whether text begins with words, and the last one is not only the begin of a longer word.
 func startsWith(text, words string) bool {
 	return strings.HasPrefix(text, words) && (len(text) == len(words) || text[len(words)] == ' ')
 }
 
+// glob reports whether text consists of the parts, in order, with any text between them.
 func glob(parts []string, text string) bool {
 	if !strings.HasPrefix(text, parts[0]) {
 		return false
@@ -152,8 +152,8 @@ func glob(parts []string, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// onlyStars reports whether the pattern consists only of stars. As a deny rule it then also covers commands without
-// words, such as a redirection without a command.
+// onlyStars reports whether the pattern consists only of stars. A deny rule of stars also covers a redirection without a
+// command.
 func (p pattern) onlyStars() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
@@ -222,38 +222,38 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if parts := joined(first); parts != nil {
+	if rules := splitCommands(first); rules != nil {
 		return false, fmt.Errorf("command pattern %q joins several commands, but a rule covers one simple command; write a rule for each: %s",
-			first, strings.Join(parts, " and "))
+			first, strings.Join(rules, " and "))
 	}
-	if plain := redirected(first); plain != "" {
+	if plain := withoutRedirections(first); plain != "" {
 		return false, fmt.Errorf("command pattern %q has a redirection, but a rule covers a command without its redirections; write Bash(%s)", first, plain)
 	}
-	list := []pattern{p}
-	for _, o := range others {
-		if q, err := parsePattern(o); err == nil {
-			list = append(list, q)
+	patterns := []pattern{p}
+	for _, other := range others {
+		if q, err := parsePattern(other); err == nil {
+			patterns = append(patterns, q)
 		}
 	}
 	if a.err != nil || a.uncoverable {
 		return false, nil
 	}
 	covered := false
-	need := a.needs()
+	need := a.mustCover()
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if c.coveredBy(p) {
 			covered = true
-		} else if need[i] && !slices.ContainsFunc(list, c.coveredBy) {
+		} else if need[i] && !slices.ContainsFunc(patterns, c.coveredBy) {
 			return false, nil
 		}
 	}
 	return covered, nil
 }
 
-// needs returns the commands that a rule must cover: the commands that are not read-only, or the wrappers
-// around them.
-func (a *Analysis) needs() map[int]bool {
+// mustCover returns the indices of the commands that a rule must cover: those that are not read-only, or the opaque
+// wrappers around them.
+func (a *Analysis) mustCover() map[int]bool {
 	need := map[int]bool{}
 	for i := range a.cmds {
 		switch c := &a.cmds[i]; {
@@ -271,8 +271,7 @@ func (c *command) coveredBy(p pattern) bool {
 	if c.redirs || len(c.args) == 0 {
 		return false
 	}
-	// A rule for a command does not allow what one of its options runs, unless the rule names the option.
-	if slices.ContainsFunc(c.named, func(option string) bool { return !p.says(option) }) {
+	if slices.ContainsFunc(c.named, func(option string) bool { return !p.hasWord(option) }) {
 		return false
 	}
 	for _, form := range c.allowed(p) {
@@ -286,9 +285,9 @@ func (c *command) coveredBy(p pattern) bool {
 	return false
 }
 
-// says reports whether the option is in the pattern as a word, with or without a value: "--exclude" does not
-// contain "-e", and "-execdir" does not contain "-exec".
-func (p pattern) says(option string) bool {
+// hasWord reports whether the option is in the pattern as a word, with or without a value: "--exclude" does not contain
+// "-e", and "-execdir" does not contain "-exec". A value may follow an option of one letter directly.
+func (p pattern) hasWord(option string) bool {
 	text := " " + p.prefix + strings.Join(p.parts, " ") + p.text
 	for {
 		_, after, ok := strings.Cut(text, " "+option)
@@ -299,8 +298,8 @@ func (p pattern) says(option string) bool {
 	}
 }
 
-// literalHead reports whether the first word of the pattern has no star. A command whose name is not literal,
-// such as $CMD, is only covered in its written form: "*" only covers commands with a known name.
+// literalHead reports whether the first word of the pattern has no star. Only such a pattern covers a command whose name
+// is not literal, such as $CMD, and only as the command is written.
 func (p pattern) literalHead() bool {
 	return p.parts == nil || strings.Contains(strings.TrimSpace(p.parts[0]), " ")
 }
@@ -313,7 +312,7 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	// The whole line counts too, because people write rules for the text that they see.
+	// People also write rules for the whole line, as they see it.
 	if a.err != nil || p.onlyStars() || p.matchesAnywhere(a.src) {
 		return true, nil
 	}
@@ -334,14 +333,14 @@ func (p pattern) matchesAnywhere(text string) bool {
 	return p.matches(text)
 }
 
-// Rules for these are never suggested: commands that run other programs or code, send data to other machines,
-// or remove safeguards. A rule for one of them would allow anything.
+// neverSuggested are commands for which no rule is suggested, because it would allow anything: they run other programs
+// or code, send data to other machines, or remove safeguards.
 var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs parallel watch ssh scp sftp rsync curl wget nc ncat socat
-	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk sed dd tee chmod chown
+	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk dd tee chmod chown
 	chroot unshare nsenter script expect screen tmux flock systemd-run at batch crontab npx bunx pnpx uvx pipx vim vi nvim emacs ed ex
 	less more man gcloud az gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
 
-// dangerousSubs are subcommands that run programs, or do more than the others.
+// dangerousSubs are subcommands for which no rule is suggested, because they do more harm than the others of their program.
 var dangerousSubs = strings.Fields(`docker.run docker.exec docker.container.run docker.container.exec
 	docker.compose.run docker.compose.exec podman.run podman.exec podman.container.run podman.container.exec npm.exec npm.x pnpm.dlx pnpm.exec yarn.dlx yarn.exec
 	git.send-email kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
@@ -352,9 +351,11 @@ var (
 	scriptPath = lazy.Regexp(`^[\w./][\w./@+-]*$`)
 )
 
-// maxSuggestions is how many rules may be suggested for a compound command, because users would not read more
-// before they approve.
-const maxSuggestions = 5
+// Limits on suggestions, because users would not read more before they approve.
+const (
+	maxSuggestions = 5   // rules for a compound command
+	maxSuggested   = 200 // bytes of a rule
+)
 
 // Suggest returns at most five patterns that together cover the command, or nil if no safe patterns do.
 func (a *Analysis) Suggest() []string {
@@ -362,24 +363,24 @@ func (a *Analysis) Suggest() []string {
 		return nil
 	}
 	var out []string
-	need := a.needs()
+	need := a.mustCover()
 	for i := range a.cmds {
 		if !need[i] {
 			continue
 		}
-		s := a.cmds[i].suggest()
-		if s == "" {
+		rule := a.cmds[i].suggest()
+		if rule == "" {
 			return nil
 		}
-		if !slices.Contains(out, s) {
-			out = append(out, s)
+		if !slices.Contains(out, rule) {
+			out = append(out, rule)
 		}
 	}
 	if len(out) == 0 || len(out) > maxSuggestions {
 		return nil
 	}
-	for _, s := range out {
-		if ok, err := a.CoveredBy(s, out...); !ok || err != nil {
+	for _, rule := range out {
+		if ok, err := a.CoveredBy(rule, out...); !ok || err != nil {
 			return nil
 		}
 	}
@@ -395,7 +396,7 @@ func (c *command) suggest() string {
 	if slices.Contains(standardDirs, path.Dir(name)) {
 		name = path.Base(name)
 	}
-	if slices.Contains(neverSuggested, c.name) && c.name != "sed" || slices.Contains(shells, c.name) {
+	if slices.Contains(neverSuggested, c.name) || slices.Contains(shells, c.name) {
 		return ""
 	}
 	escape := strings.NewReplacer(`\`, `\\`, `*`, `\*`)
@@ -413,8 +414,7 @@ func (c *command) suggest() string {
 	if !c.suggestible(words, first) {
 		return ""
 	}
-	// A word such as pr or stash has many subcommands: add the next word.
-	if c.grouped(first) {
+	if c.hasSubcommandsBelow(first) {
 		if len(c.args) <= len(words) {
 			return ""
 		}
@@ -424,7 +424,7 @@ func (c *command) suggest() string {
 		}
 		words = append(words, next.text)
 	}
-	if s := strings.Join(words, " "); len(s) <= 200 {
+	if s := strings.Join(words, " "); len(s) <= maxSuggested {
 		return s + ":*"
 	}
 	return ""
@@ -433,22 +433,22 @@ func (c *command) suggest() string {
 // suggestible reports whether a rule may end with words: the command's name, its options and first, the word
 // after them.
 func (c *command) suggestible(words []string, first string) bool {
-	flagged := len(words) > 2
+	hasOptions := len(words) > 2
 	switch {
 	case strings.HasPrefix(first, "-"):
 		return false // only options
 	case slices.Contains(interpreters, c.name):
 		module := len(words) == 3 && words[1] == "-m" && plainWord().MatchString(first)
-		return (!flagged || module) && scriptPath().MatchString(first)
+		return (!hasOptions || module) && scriptPath().MatchString(first)
 	case hasSubcommands(c.name):
-		return !flagged && plainWord().MatchString(first) && !slices.Contains(dangerousSubs, c.name+"."+first)
+		return !hasOptions && plainWord().MatchString(first) && !slices.Contains(dangerousSubs, c.name+"."+first)
 	}
 	return true
 }
 
-// grouped reports whether first, the word after the command's name, is only the first part of a
-// subcommand.
-func (c *command) grouped(first string) bool {
+// hasSubcommandsBelow reports whether first, the word after the command's name, is only the first word of a subcommand,
+// as in "git stash push".
+func (c *command) hasSubcommandsBelow(first string) bool {
 	if c.name == "aws" || c.name == "service" || slices.Contains(interpreters, c.name) && first == "pip" {
 		return true
 	}
