@@ -2,7 +2,6 @@ package shell
 
 import (
 	"cmp"
-	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -169,56 +168,48 @@ func (f *findings) operands(r *reach, c, k *command, depth int) bool {
 // lists reports whether a search only prints names of files, not their lines.
 func lists(k *command) bool {
 	if k.name == "rg" {
-		return gives(k, k.name, "-l", "--files-with-matches", "--files-without-match", "--files")
+		return usesOption(k, k.name, "-l", "--files-with-matches", "--files-without-match", "--files")
 	}
-	return gives(k, k.name, "-l", "-L", "--files-with-matches", "--files-without-match")
+	return usesOption(k, k.name, "-l", "-L", "--files-with-matches", "--files-without-match")
 }
 
-// gives reports whether k has one of the options.
-func gives(k *command, name string, wanted ...string) bool {
-	for option := range optionsOf(k, name) {
-		if slices.Contains(wanted, option) {
-			return true
-		}
-	}
-	return false
+// usesOption reports whether k has one of the options.
+func usesOption(k *command, name string, options ...string) bool {
+	return slices.ContainsFunc(optionsOf(k, name), func(o given) bool { return slices.Contains(options, o.name) })
 }
 
 // optionsOf returns the options of k with their values, by the first line of the table for name, such as "git grep".
 // Unlike hasOption it does not mistake values for options.
-func optionsOf(k *command, name string) iter.Seq2[string, arg] {
-	return func(yield func(string, arg) bool) {
-		options := specs()[name][0].options
-		for i := len(strings.Fields(name)); i < len(k.args); i++ {
-			a := k.args[i]
-			if a.text == "--" {
-				return
+func optionsOf(k *command, name string) []given {
+	lines := specs()[name]
+	if len(lines) == 0 {
+		return nil
+	}
+	var out []given
+	for i := len(strings.Fields(name)); i < len(k.args) && k.args[i].text != "--"; i++ {
+		rest := k.args[i].text
+		for strings.HasPrefix(rest, "-") && rest != "-" {
+			o := given{value: k.args[i]}
+			attached := false
+			if strings.HasPrefix(rest, "--") {
+				o.name, o.value.text, attached = strings.Cut(rest, "=")
+				rest = ""
+			} else {
+				o.name, o.value.text = rest[:2], rest[2:]
+				attached, rest = rest[2:] != "", "-"+rest[2:]
 			}
-			var option string
-			var value arg
-			for rest := a.text; strings.HasPrefix(rest, "-") && rest != "-"; rest = "-" + value.text {
-				value = a
-				attached := true
-				if strings.HasPrefix(rest, "--") {
-					option, value.text, attached = strings.Cut(rest, "=")
-				} else {
-					option, value.text = rest[:2], rest[2:]
-					attached = value.text != ""
-				}
-				takes := options[option].value
-				if takes == '=' && !attached && i+1 < len(k.args) {
-					i++
-					value = k.args[i]
-				}
-				if !yield(option, value) {
-					return
-				}
-				if takes != 0 || strings.HasPrefix(rest, "--") {
-					break
-				}
+			takes := lines[0].options[o.name].value
+			if takes == '=' && !attached && i+1 < len(k.args) {
+				i++
+				o.value = k.args[i]
 			}
+			if takes != 0 {
+				rest = ""
+			}
+			out = append(out, o)
 		}
 	}
+	return out
 }
 
 // searched adds the files that a search may print.
@@ -288,14 +279,14 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 // fdBases returns patterns such that every name that fd prints matches one of them, or nil.
 func fdBases(k *command) []string {
 	var bases []string
-	for option, value := range optionsOf(k, k.name) {
-		if option != "-e" && option != "--extension" {
+	for _, o := range optionsOf(k, k.name) {
+		if o.name != "-e" && o.name != "--extension" {
 			continue
 		}
-		if !value.known {
+		if !o.value.known {
 			return nil
 		}
-		bases = append(bases, "*."+value.text)
+		bases = append(bases, "*."+o.value.text)
 	}
 	return bases
 }
@@ -339,7 +330,7 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 		return false
 	}
 	sub := k.args[1].text
-	named := gives(k, "git "+sub, "--name-only")
+	named := usesOption(k, "git "+sub, "--name-only")
 	switch sub {
 	case "rev-parse":
 		return f.topOf(r, k)
@@ -349,14 +340,14 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 			return false
 		}
 	case "grep":
-		if !named && !gives(k, "git grep", "-l", "--files-with-matches") {
+		if !named && !usesOption(k, "git grep", "-l", "--files-with-matches") {
 			return false
 		}
 	default:
 		return false
 	}
 	bases := []string{}
-	isPattern := sub == "grep" && !gives(k, "git grep", "-e", "-f") // the next operand is
+	isPattern := sub == "grep" && !usesOption(k, "git grep", "-e", "-f") // the next operand is
 	for _, a := range k.args[2:] {
 		switch {
 		case a.text == "--no-index", a.text == "-O", strings.HasPrefix(a.text, "--format"), strings.HasPrefix(a.text, "--open"):
