@@ -13,62 +13,65 @@ var lineFilters = strings.Fields("head tail sort uniq tac cat tee shuf grep egre
 // quiet are commands that print nothing, and commands that only run others.
 var quiet = strings.Fields("test [ [[ true false : read mapfile readarray sleep wait time timeout nice stdbuf")
 
-// prints adds the names that a command k of the line prints, for c to read. It returns false if they are unknown.
+// In this file c is the command that reads names, and k the one that prints them. The methods of findings that begin
+// with add, and prints, add the names that k prints. They return false if k may also print other names.
+
+// prints adds the names that k prints, found depth steps back from c.
 func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	switch {
 	case slices.Contains(quiet, k.name):
 		return len(k.reads) == 0
 	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
-		return f.searched(r, c, k, depth)
+		return f.addSearched(r, c, k, depth)
 	case slices.Contains(lineFilters, k.name):
-		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg" ||
-			hasOption(k, 's', "--separator") && k.name == "tac"
-		return len(k.reads) == 0 && !parts
+		return len(k.reads) == 0 && !cutsLines(k)
 	}
 	switch k.name {
 	case "cd": // with - it prints the directory
 		return !slices.ContainsFunc(k.args[1:], func(a arg) bool { return a.text == "-" || !a.known && !a.noDash })
 	case "find", "gfind", "fd", "fdfind":
-		return f.finds(r, c, k)
+		return f.addFound(r, c, k)
 	case "ls", "dir": // but vdir also prints the targets of links
 		if hasOption(k, 'l', "--format") || hasOption(k, 'o', "--format") || hasOption(k, 'g', "--dired") || hasOption(k, 'n', "--numeric-uid-gid") {
 			return false
 		}
 		hidden := hasOption(k, 'a', "--all") || hasOption(k, 'A', "--almost-all") || hasOption(k, 'f', "--all")
 		r.add(c, ".", spot{hidden: hidden})
-		return f.operands(r, c, k, depth)
+		f.addOperands(r, c, k, depth)
+		return true
 	case "git":
-		return f.gitNames(r, c, k)
+		return f.addGitNames(r, c, k)
 	case "echo", "printf":
-		return f.echoed(r, c, k, depth)
+		return f.addEchoed(r, c, k, depth)
 	case "pwd":
 		for _, dir := range k.cwds {
 			r.words = append(r.words, literal(dir))
 		}
 		return len(k.cwds) > 0
 	case "du": // with sizes before the names
+		below := spot{deep: true, hidden: true}
 		if len(k.reads) == 0 {
-			r.add(c, ".", spot{deep: true, hidden: true})
+			r.add(c, ".", below)
 		}
 		for i := range k.reads {
 			if root := &k.reads[i]; root.known {
-				r.add(c, root.text, spot{deep: true, hidden: true})
+				r.add(c, root.text, below)
 			} else {
 				r.spots = append(r.spots, spot{hidden: true, end: "*/*"})
 			}
 		}
 		return false
 	case "realpath":
-		f.operands(r, c, k, depth)
+		f.addOperands(r, c, k, depth)
 		return !hasOption(k, 0, "--relative-to") && !hasOption(k, 0, "--relative-base")
 	case "stat":
-		f.operands(r, c, k, depth)
+		f.addOperands(r, c, k, depth)
 		return statNames(k.args[1:])
 	case "readlink": // with -n the output of the next command is joined to the last word
-		f.operands(r, c, k, depth)
+		f.addOperands(r, c, k, depth)
 		return hasOption(k, 'f', "--canonicalize") && !hasOption(k, 'n', "--no-newline")
 	case "dirname":
-		f.above(r, c, k, depth)
+		f.addParents(r, c, k, depth)
 		return true
 	case "basename":
 		r.add(c, ".", spot{hidden: true})
@@ -92,6 +95,19 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	return false
 }
 
+// cutsLines reports whether a line filter may print parts of lines.
+func cutsLines(k *command) bool {
+	switch k.name {
+	case "head", "tail":
+		return hasOption(k, 'c', "--bytes")
+	case "tac":
+		return hasOption(k, 's', "--separator")
+	case "rg":
+		return hasOption(k, 'o', "--only-matching") || hasOption(k, 'r', "--replace")
+	}
+	return hasOption(k, 'o', "--only-matching")
+}
+
 // statNames reports whether stat, called with args, prints only names.
 func statNames(args []arg) bool {
 	if len(args) > 1 && (args[0].text == "-c" || args[0].text == "--format") && args[1].text == "%n" {
@@ -104,14 +120,14 @@ func statNames(args []arg) bool {
 	return !slices.ContainsFunc(args, func(a arg) bool { return a.option() }) // another format
 }
 
-// echoed adds the words that echo and printf print.
-func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
+// addEchoed adds the words that echo and printf print.
+func (f *findings) addEchoed(r *reach, c, k *command, depth int) bool {
 	words := k.args[1:]
-	sure := true
+	separate := true // each word is printed as it is, and blanks or line breaks are between them
 	if k.name == "printf" && len(words) > 0 {
 		format := words[0].text
-		sure = words[0].known && apart(format)
-		if sure || format == "%s" {
+		separate = words[0].known && separates(format)
+		if separate || format == "%s" {
 			words = words[1:]
 		} else if words = words[:1]; strings.ContainsAny(format, `%\`) {
 			return false
@@ -119,21 +135,21 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	}
 	for i := range words {
 		a := &words[i]
-		sure = sure && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
+		separate = separate && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
 		f.trace(r, c, a, depth)
 	}
-	return sure
+	return separate
 }
 
-// apart reports whether a format of printf separates the words that it prints.
-func apart(format string) bool {
+// separates reports whether a format of printf only prints words, with a separator after each.
+func separates(format string) bool {
 	return strings.NewReplacer(`%s\n`, "", `%s\0`, "", "%s ", "").Replace(format) == "" && format != ""
 }
 
-// above adds the directories that dirname prints.
-func (f *findings) above(r *reach, c, k *command, depth int) {
+// addParents adds the directories that dirname prints.
+func (f *findings) addParents(r *reach, c, k *command, depth int) {
 	var named reach
-	f.operands(&named, c, k, depth)
+	f.addOperands(&named, c, k, depth)
 	for _, word := range named.words {
 		word.text = path.Dir(cmp.Or(strings.TrimRight(word.text, "/"), "/")) // dirname ignores slashes at the end
 		r.words = append(r.words, word)
@@ -144,25 +160,25 @@ func (f *findings) above(r *reach, c, k *command, depth int) {
 	}
 }
 
-// add adds a spot in a directory, relative to the command c.
+// add adds s for a directory, which is relative to the current directory of c.
 func (r *reach) add(c *command, dir string, s spot) {
 	dirs := c.cwds
 	if path.IsAbs(dir) || len(dirs) == 0 {
 		dirs = []string{""}
 	}
-	for _, d := range dirs {
-		if path.IsAbs(dir) || d != "" {
-			s.dir = resolve(d, dir)
+	for _, cwd := range dirs {
+		if path.IsAbs(dir) || cwd != "" {
+			s.dir = resolve(cwd, dir)
 		}
 		r.spots = append(r.spots, s)
 	}
 }
 
-func (f *findings) operands(r *reach, c, k *command, depth int) bool {
+// addOperands adds the files that k reads, which it also names.
+func (f *findings) addOperands(r *reach, c, k *command, depth int) {
 	for i := range k.reads {
 		f.trace(r, c, &k.reads[i].arg, depth)
 	}
-	return true
 }
 
 // lists reports whether a search only prints names of files, not their lines.
@@ -212,8 +228,8 @@ func optionsOf(k *command, name string) []given {
 	return out
 }
 
-// searched adds the files that a search may print.
-func (f *findings) searched(r *reach, c, k *command, depth int) bool {
+// addSearched adds the files that a search may print.
+func (f *findings) addSearched(r *reach, c, k *command, depth int) bool {
 	roots, hidden := k.roots()
 	for _, root := range roots {
 		if !root.known {
@@ -221,11 +237,12 @@ func (f *findings) searched(r *reach, c, k *command, depth int) bool {
 		}
 		r.add(c, root.text, spot{deep: true, hidden: hidden, plain: k.recursive() && k.selectsHarmless(), regular: !k.followsLinks(), bases: k.includeGlobs(), up: strings.Contains(root.text, "..")})
 	}
-	return f.operands(r, c, k, depth)
+	f.addOperands(r, c, k, depth)
+	return true
 }
 
-// finds adds the files that find and fd print.
-func (f *findings) finds(r *reach, c, k *command) bool {
+// addFound adds the files that find and fd print.
+func (f *findings) addFound(r *reach, c, k *command) bool {
 	bases, hidden := []string(nil), true
 	switch k.name {
 	case "find", "gfind":
@@ -299,7 +316,11 @@ func findBases(args []arg) []string {
 		if !a.known {
 			continue
 		}
-		not := i > 0 && (args[i-1].text == "!" || args[i-1].text == "-not")
+		before := ""
+		if i > 0 {
+			before = args[i-1].text
+		}
+		not := before == "!" || before == "-not"
 		switch a.text {
 		case "-o", "-or", ",":
 			if !named {
@@ -311,8 +332,8 @@ func findBases(args []arg) []string {
 				return nil
 			}
 		case "-name", "-iname":
-			// After another test the word may be that test's value.
-			isTest := i == 0 || !strings.HasPrefix(args[i-1].text, "-") || slices.Contains([]string{"-a", "-and", "-o", "-or", "-xdev", "-mount", "-depth", "-empty"}, args[i-1].text)
+			// After other tests this word is a value.
+			isTest := !strings.HasPrefix(before, "-") || slices.Contains([]string{"-a", "-and", "-o", "-or", "-xdev", "-mount", "-depth", "-empty"}, before)
 			if i+1 < len(args) && args[i+1].known && !not && isTest {
 				bases, named = append(bases, args[i+1].text), true
 			}
@@ -324,8 +345,8 @@ func findBases(args []arg) []string {
 	return bases
 }
 
-// gitNames adds the names that git lists, which are relative to its directory.
-func (f *findings) gitNames(r *reach, c, k *command) bool {
+// addGitNames adds the names that git lists, as if git ran in the directory of c.
+func (f *findings) addGitNames(r *reach, c, k *command) bool {
 	if len(k.args) < 2 {
 		return false
 	}
@@ -333,7 +354,7 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 	named := usesOption(k, "git "+sub, "--name-only")
 	switch sub {
 	case "rev-parse":
-		return f.topOf(r, k)
+		return f.addTop(r, k)
 	case "ls-files":
 	case "diff", "diff-tree", "ls-tree", "diff-index", "diff-files":
 		if !named {
@@ -346,8 +367,9 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 	default:
 		return false
 	}
-	bases := []string{}
-	isPattern := sub == "grep" && !usesOption(k, "git grep", "-e", "-f") // the next operand is
+	bases := []string{}                                                  // nil: the names may have any end
+	isPattern := sub == "grep" && !usesOption(k, "git grep", "-e", "-f") // the next operand is one, not a path
+	fromCwd := sub == "ls-files" || sub == "ls-tree" || sub == "grep"    // the names are relative to the current directory
 	for _, a := range k.args[2:] {
 		switch {
 		case a.text == "--no-index", a.text == "-O", strings.HasPrefix(a.text, "--format"), strings.HasPrefix(a.text, "--open"):
@@ -364,8 +386,8 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 		default:
 			bases = nil
 		}
-		relative := sub == "ls-files" || sub == "ls-tree" || sub == "grep" // to the current directory
-		if strings.HasPrefix(a.text, "..") || strings.Contains(a.text, "/..") || relative && (strings.HasPrefix(a.text, ":") || strings.Contains(a.text, hole) || strings.HasPrefix(a.text, "/") && !isPattern) {
+		mayLeave := strings.HasPrefix(a.text, ":") || strings.Contains(a.text, hole) || strings.HasPrefix(a.text, "/") && !isPattern
+		if strings.HasPrefix(a.text, "..") || strings.Contains(a.text, "/..") || fromCwd && mayLeave {
 			return false // the names may begin with ..
 		}
 		isPattern = false
@@ -377,8 +399,8 @@ func (f *findings) gitNames(r *reach, c, k *command) bool {
 	return true
 }
 
-// topOf adds the top of the work tree and the directory .git that git rev-parse prints.
-func (f *findings) topOf(r *reach, k *command) bool {
+// addTop adds the top of the work tree and the directory .git that git rev-parse prints.
+func (f *findings) addTop(r *reach, k *command) bool {
 	names := map[string]string{"--show-toplevel": "", "--git-dir": "/.git", "--git-common-dir": "/.git", "--absolute-git-dir": "/.git"}
 	for _, a := range k.args[2:] {
 		name, ok := names[a.text]

@@ -12,12 +12,11 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Showing a secret is not an effect, but needs approval. Names in a command, including what its
-// wildcards may match, are dangers. A command that only may reach a secret, in a tree or by
-// names that another command finds, is not read-only, and a rule may allow it.
+// Showing a secret is not an effect, but needs approval. A command that names a secret, perhaps by wildcards, is a
+// danger. A command that may only reach a secret, in a tree or by names that another command finds, is not read-only,
+// and a rule may allow it.
 
-// showsNoWords reports whether the command shows nothing of its words, even in errors: a test only
-// compares texts.
+// showsNoWords reports whether the command shows nothing of its words, even in errors, as a test that compares texts.
 func (c *command) showsNoWords() bool {
 	switch c.name {
 	case ":", "true", "false", "[[":
@@ -33,13 +32,12 @@ func (c *command) showsNoWords() bool {
 	if len(args) > 2 && args[0].known && args[0].text == "!" {
 		args = args[1:]
 	}
-	one := len(args) == 2 && args[0].known && (args[0].text == "-n" || args[0].text == "-z")
-	return one || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
+	unary := len(args) == 2 && args[0].known && (args[0].text == "-n" || args[0].text == "-z")
+	return unary || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
 }
 
-// metadata reports whether the command shows only facts about the files that it reads: the
-// existence, size or checksum of a key is not a secret. With a list of files, or of sums to
-// check, its errors would show lines of the list.
+// metadata reports whether the command shows only facts about the files that it reads: the existence, size or checksum
+// of a key is not a secret.
 func (c *command) metadata() bool {
 	switch c.name {
 	case "ls", "stat", "wc", "du", "file", "find", "test", "[", "realpath", "readlink", "dirname", "basename", "tree",
@@ -50,8 +48,8 @@ func (c *command) metadata() bool {
 	return false
 }
 
-// takesList reports whether a command that shows facts about files reads a list of files or sums
-// from a file.
+// takesList reports whether a command that shows facts about files reads the list of files, or of their checksums, from
+// a file: its errors would show lines of that file.
 func (c *command) takesList() bool {
 	for i := range c.args {
 		if !strings.HasPrefix(c.args[i].text, "-") {
@@ -61,9 +59,8 @@ func (c *command) takesList() bool {
 		switch {
 		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"), strings.HasPrefix(text, "--magic"):
 			return true
-		case len(text) > 1 && text[0] == '-' && text[1] != '-':
-			list := c.name == "file" && strings.ContainsAny(text, "fm") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c")
-			if list {
+		case !strings.HasPrefix(text, "--"):
+			if c.name == "file" && strings.ContainsAny(text, "fm") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c") {
 				return true
 			}
 		}
@@ -81,7 +78,7 @@ func (c *command) traces() bool {
 	})
 }
 
-// reveals returns why a command shows credentials, by its words, or "".
+// reveals returns why the words of a command say that it shows credentials, or "".
 func (w *walker) reveals(c *command) string {
 	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.showsNoWords()) {
 		return c.secret + " holds credentials"
@@ -96,7 +93,7 @@ func (w *walker) reveals(c *command) string {
 			}
 		}
 	}
-	if c.name == "mv" { // the new name would hide what it is
+	if c.name == "mv" { // the new name would not say that the file is a secret
 		for i := range c.targets {
 			if t := &c.targets[i]; t.delete {
 				if why := c.secretName(t); why != "" {
@@ -126,8 +123,8 @@ func (c *command) secretName(op *operand) string {
 		}
 		return ""
 	}
-	var room [1]string
-	paths := c.appendPaths(room[:0], &op.arg)
+	var memory [1]string // for the usual case
+	paths := c.appendPaths(memory[:0], &op.arg)
 	if len(paths) == 1 {
 		op.path = paths[0]
 	}
@@ -139,11 +136,11 @@ func (c *command) secretName(op *operand) string {
 	return ""
 }
 
-// globs returns a as absolute patterns, with a star for unknown text.
+// globs returns absolute patterns for the paths that a may be, with a star for unknown text.
 func (c *command) globs(a *arg) []string {
 	text := withoutProc(a.text)
 	if strings.HasPrefix(text, hole+"/") {
-		text = "/x" + text[len(hole):]
+		text = "/x" + text[len(hole):] // in an unknown directory
 	}
 	text = strings.ReplaceAll(text, hole, "*")
 	if strings.HasPrefix(text, "/") {
@@ -159,8 +156,7 @@ func (c *command) globs(a *arg) []string {
 	return out
 }
 
-// linkDangers returns the dangers that depend on the file system: names that are links to secrets,
-// and wildcards that match them.
+// linkDangers returns the dangers that depend on the file system: links to secrets, and wildcards that match secrets.
 func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 	var out []Danger
 	for i := range a.cmds {
@@ -168,7 +164,7 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 		if len(c.reads) == 0 || c.keepsLinks() {
 			continue
 		}
-		if why := c.leavesLink(at); why != "" && (!c.metadata() || len(a.cmds) > 1) { // another command may read what it lists
+		if why := c.leavesLink(at); why != "" && (!c.metadata() || len(a.cmds) > 1) { // another command may read the names that c lists
 			out = append(out, Danger{Dynamic, c.String() + ": " + why})
 		}
 		if c.metadata() {
@@ -184,8 +180,8 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 	return out
 }
 
-// givenLink returns which word of the line is a link to a secret, if a command reads by unknown
-// names, as any word may be one.
+// givenLink returns which word of the line is a link to a secret, or "". This matters if a command reads an unknown
+// name, which any word may be.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
 	if !slices.ContainsFunc(a.cmds, func(c command) bool { return !c.metadata() && c.readsUnknown() }) {
 		return ""
@@ -210,20 +206,26 @@ func (a *Analysis) givenLink(at *pathrule.Place) string {
 	return ""
 }
 
-// keepsLinks reports whether the command copies, moves or names a link without reading its
-// target.
+// keepsLinks reports whether the command copies, moves or names a link without reading the link's target.
 func (c *command) keepsLinks() bool {
-	return c.name == "ln" || c.name == "link" || c.name == "mv" || c.name == "cp" && !hasOption(c, 'L', "--dereference") &&
-		(hasOption(c, 'P', "--no-dereference") || hasOption(c, 'd', "--no-dereference") || hasOption(c, 'a', "--archive") || hasOption(c, 'R', "--recursive") || hasOption(c, 'r', "--recursive"))
+	switch c.name {
+	case "ln", "link", "mv":
+		return true
+	case "cp":
+		keeps := hasOption(c, 'P', "--no-dereference") || hasOption(c, 'd', "--no-dereference") || hasOption(c, 'a', "--archive") ||
+			hasOption(c, 'R', "--recursive") || hasOption(c, 'r', "--recursive")
+		return keeps && !hasOption(c, 'L', "--dereference")
+	}
+	return false
 }
 
-// leavesLink returns which operand has ".." after a link to a directory, or "". For programs that is relative to the
-// link's target, while the paths of the analysis are clean.
+// leavesLink returns which operand has ".." after a link to a directory, or "". Programs go up from the link's target, but
+// the analysis from the directory that contains the link.
 func (c *command) leavesLink(at *pathrule.Place) string {
 	for i := range c.reads {
 		name := withoutProc(c.reads[i].text)
-		if k := strings.IndexAny(name, "*?["+hole); k >= 0 {
-			name = name[:k]
+		if i := strings.IndexAny(name, "*?["+hole); i >= 0 {
+			name = name[:i]
 		}
 		if !strings.Contains(name, "..") {
 			continue
@@ -242,17 +244,18 @@ func (c *command) leavesLink(at *pathrule.Place) string {
 	return ""
 }
 
+// leadsTo returns which operand is a link to a secret, or has wildcards that match a secret, or "".
 func (c *command) leadsTo(at *pathrule.Place) string {
-	var room [1]string
+	var memory [1]string // for the usual case
 	for i := range c.reads {
 		a := &c.reads[i].arg
 		if strings.Contains(a.text, hole) || a.text == "" {
 			continue
 		}
 		if !a.wild {
-			paths := append(room[:0], c.reads[i].path)
+			paths := append(memory[:0], c.reads[i].path)
 			if c.reads[i].path == "" {
-				paths = c.appendPaths(room[:0], a)
+				paths = c.appendPaths(memory[:0], a)
 			}
 			for _, p := range paths {
 				if why := cmp.Or(at.SecretLink(p), secretSettings(at, p)); why != "" {
@@ -276,8 +279,7 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 	return ""
 }
 
-// shows marks commands as not read-only that may reach a secret in a tree that they read, or by
-// names that are unknown before they run.
+// shows gives a Reason to commands that may reach a secret in a tree, or by names that are unknown before they run.
 func (w *walker) shows(stmts []*syntax.Stmt) {
 	w.findTops()
 	for i := range w.cmds {
@@ -288,9 +290,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 		why := ""
 		roots, hidden := c.trees()
 		if c.readsUnknown() {
-			if name := secretMentioned(stmts); name != "" {
-				why = name
-			}
+			why = secretMentioned(stmts)
 			for k := range w.cmds {
 				if found, ok := w.cmds[k].finds(); ok {
 					roots, hidden = append(roots, found...), true
@@ -337,9 +337,9 @@ func (w *walker) findTops() {
 	}
 }
 
-// below returns which secret is below root, or "".
+// below returns which secret is below root, or "". root may have wildcards.
 func (w *walker) below(c *command, root arg, hidden bool) string {
-	for _, dir := range c.paths(root) { // perhaps with wildcards
+	for _, dir := range c.paths(root) {
 		why := w.answer(fact{question: secretBelow, dir: dir, hidden: hidden})
 		if why == "" && (c.followsLinks() || c.name == "diff" || c.name == "colordiff") {
 			why = w.answer(fact{question: secretLinked, dir: dir, hidden: hidden, links: linkSearch{deep: true, through: true}})
@@ -351,20 +351,12 @@ func (w *walker) below(c *command, root arg, hidden bool) string {
 	return ""
 }
 
-// readsUnknown reports whether the command reads a file of an unknown name, which may be that of
-// a secret.
+// readsUnknown reports whether the command reads a file whose name is unknown and may be the name of a secret.
 func (c *command) readsUnknown() bool {
 	return slices.ContainsFunc(c.reads, func(op operand) bool {
-		i := strings.LastIndexByte(op.text, hole[0])
-		if i < 0 {
-			return false
-		}
 		base := op.text[strings.LastIndexByte(op.text, '/')+1:]
-		if !strings.Contains(base, hole) {
-			return false // reveals has checked it
-		}
-		base = strings.ReplaceAll(base, hole, "*")
-		return pathrule.MayFindSecret(base)
+		return strings.Contains(base, hole) && // reveals checks other names
+			pathrule.MayFindSecret(strings.ReplaceAll(base, hole, "*"))
 	})
 }
 
@@ -395,8 +387,8 @@ func (c *command) finds() ([]arg, bool) {
 	return roots, true
 }
 
-// secretMentioned returns which word of a line names a secret, or why its words may contain hidden
-// names: names that are composed at run time are not found.
+// secretMentioned returns which word of a line names a secret, or why the line may contain names in another encoding.
+// It does not find names that the line composes.
 func secretMentioned(stmts []*syntax.Stmt) string {
 	found := ""
 	for _, s := range stmts {
@@ -421,7 +413,7 @@ func secretMentioned(stmts []*syntax.Stmt) string {
 
 func secretWord(word string) bool {
 	word = strings.Trim(word, "'\"`(){};,")
-	if word == "env" { // grep env, which also finds .env
+	if word == "env" { // a search for env also finds .env
 		return true
 	}
 	if strings.HasPrefix(word, "-") || word == "" {
@@ -456,7 +448,7 @@ func looseText(word *syntax.Word) string {
 	return b.String()
 }
 
-// keepSecret records that the variable called name has a secret, if one was expanded.
+// keepSecret records that the variable called name has a secret, if the current command expanded one.
 func (w *walker) keepSecret(name string) {
 	if w.secret == "" {
 		return
