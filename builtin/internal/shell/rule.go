@@ -198,18 +198,45 @@ func (c *command) spellings() []string {
 	forms := []string{strings.Join(words, " "), strings.TrimSpace(c.text)}
 	words[0] = path.Base(words[0])
 	forms = append(forms, strings.Join(words, " "))
-	// Leave out the options between a command and its subcommand. A word after an option may be its value or the
-	// subcommand: try both.
-	for i := 1; i < len(words) && hasSubcommands(words[0]); i++ {
-		if strings.HasPrefix(words[i], "-") {
+	return append(forms, withoutOptions(words[0], words[1:])...)
+}
+
+// withoutOptions returns the command, which is name with the words after it, without the options before each of its
+// subcommands. A word after an option may be the option's value or the subcommand, so it returns both forms.
+func withoutOptions(name string, words []string) []string {
+	f := familyOf(name)
+	if f == nil || !f.verbs && len(f.subs) == 0 {
+		return nil
+	}
+	var forms []string
+	for i, word := range words {
+		if strings.HasPrefix(word, "-") {
 			continue
 		}
-		forms = append(forms, words[0]+" "+strings.Join(words[i:], " "))
-		if !strings.HasPrefix(words[i-1], "-") {
+		forms = append(forms, name+" "+strings.Join(words[i:], " "))
+		if i < maxGlobalOptions {
+			forms = append(forms, withoutOptions(name+" "+word, words[i+1:])...)
+		}
+		if i == 0 || !strings.HasPrefix(words[i-1], "-") {
 			break
 		}
 	}
 	return forms
+}
+
+// maxGlobalOptions is how many words before a subcommand are left out to find the subcommand below it. The limit exists
+// because each word may be that subcommand.
+const maxGlobalOptions = 16
+
+// familyOf returns the family of a command with its subcommands, such as "docker compose", or nil.
+func familyOf(name string) *family {
+	f := &family{subs: families()}
+	for word := range strings.FieldsSeq(name) {
+		if f = f.subs[word]; f == nil {
+			return nil
+		}
+	}
+	return f
 }
 
 // CoveredBy reports whether allow rules cover the command: every simple command is read-only or covered by a
