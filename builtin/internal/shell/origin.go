@@ -190,7 +190,7 @@ func (f *findings) tracePrinted(r *reach, c *command, a *arg, o origin, depth in
 		if slices.Contains(lineFilters, k.name) && !f.readsOnlyFrom(o, k) { // k prints lines of other commands
 			f.trace(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
-		if !f.prints(&found, c, k, depth) {
+		if !f.addPrinted(&found, c, k, depth) {
 			found.spots = append(found.spots, spot{hidden: true}) // k may print any name
 		}
 	}

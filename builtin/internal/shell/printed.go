@@ -16,12 +16,12 @@ var quiet = strings.Fields("test [ [[ true false : read mapfile readarray sleep 
 // In this file c is the command that reads names, and k the one that prints them. The methods of findings that begin
 // with add, and prints, add the names that k prints. They return false if k may also print other names.
 
-// prints adds the names that k prints, found depth steps back from c.
-func (f *findings) prints(r *reach, c, k *command, depth int) bool {
+// addPrinted adds the names that k prints, found depth steps back from c.
+func (f *findings) addPrinted(r *reach, c, k *command, depth int) bool {
 	switch {
 	case slices.Contains(quiet, k.name):
 		return len(k.reads) == 0
-	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
+	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && printsOnlyNames(k):
 		return f.addSearched(r, c, k, depth)
 	case slices.Contains(lineFilters, k.name):
 		return len(k.reads) == 0 && !cutsLines(k)
@@ -181,8 +181,8 @@ func (f *findings) addOperands(r *reach, c, k *command, depth int) {
 	}
 }
 
-// lists reports whether a search only prints names of files, not their lines.
-func lists(k *command) bool {
+// printsOnlyNames reports whether a search only prints names of files, not their lines.
+func printsOnlyNames(k *command) bool {
 	if k.name == "rg" {
 		return usesOption(k, k.name, "-l", "--files-with-matches", "--files-without-match", "--files")
 	}

@@ -279,8 +279,8 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 	return ""
 }
 
-// shows gives a Reason to commands that may reach a secret in a tree, or by names that are unknown before they run.
-func (w *walker) shows(stmts []*syntax.Stmt) {
+// refuseSecretReads gives a Reason to commands that may reach a secret in a tree, or by names that are unknown before they run.
+func (w *walker) refuseSecretReads(stmts []*syntax.Stmt) {
 	w.findTops()
 	for i := range w.cmds {
 		c := &w.cmds[i]

@@ -110,7 +110,7 @@ func Analyze(src string, at pathrule.Place) *Analysis {
 		w.deny("there is no command")
 	}
 	w.denyChangedDirectories()
-	w.shows(prog.stmts)
+	w.refuseSecretReads(prog.stmts)
 	for i := range w.cmds {
 		if why := w.cmds[i].Reason; why != "" {
 			w.refuse(why)

@@ -144,7 +144,7 @@ func (c *command) selectsHarmless() bool {
 // selectsSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
 func (c *command) selectsSecrets(at *pathrule.Place) string {
 	for i := range c.args {
-		if glob := c.selected(i); glob != "" && c.recursive() && !lists(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
+		if glob := c.selected(i); glob != "" && c.recursive() && !printsOnlyNames(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
 			return glob
 		}
 	}
