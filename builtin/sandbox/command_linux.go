@@ -118,7 +118,9 @@ func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
-	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off"} // of the init process; the program's environment is in the plan
+	// The environment of the init process; the program's is in the plan. The init process rarely lives long enough for
+	// a garbage collection, which it needs only from this much memory on.
+	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB"}
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr

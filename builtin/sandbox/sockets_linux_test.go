@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -396,5 +397,69 @@ func TestSocketsElsewhere(t *testing.T) {
 	const want = "own: <nil>\ntheirs: true\nown: dial unix own: connect: permission denied\ntheirs: true\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// connectOften runs in the sandbox: it connects to its own socket many times, and then waits for its input to end.
+func connectOften(socket string) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		panic(err)
+	}
+	for range 3000 {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			panic(err)
+		}
+		c.Close()
+		if c, err = l.Accept(); err != nil {
+			panic(err)
+		}
+		c.Close()
+	}
+	fmt.Println("connected")
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// TestMemory checks that the memory of the process that makes the connections does not grow with their number.
+func TestMemory(t *testing.T) {
+	w := newWorld(t)
+	s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{w.work}}
+	cmd := exec.Command("/proc/self/exe", "often", filepath.Join(w.work, "socket"))
+	cmd.Dir = w.work
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cleanup()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var connected string
+	fmt.Fscan(out, &connected)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil || connected != "connected" {
+		t.Fatalf("%v, output %q", err, connected)
+	}
+	var kib int
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			fmt.Sscan(rest, &kib)
+		}
+	}
+	if kib == 0 || kib > 48<<10 {
+		t.Errorf("the process has %d KiB of memory", kib)
 	}
 }
