@@ -47,7 +47,7 @@ func (c *Config) readCurrent(ctx context.Context, file permission.File, name str
 	if toolstate.From(ctx) == nil {
 		return data, true, nil
 	}
-	switch hash, err := c.recorded(ctx, file); {
+	switch hash, err := recordedHash(ctx, file); {
 	case err != nil:
 		return nil, false, err
 	case hash == "":
@@ -79,7 +79,7 @@ func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.S
 			err = c.Backend.Write(ctx, ch.file, ch.new)
 		}
 		if err == nil && toolstate.From(ctx) != nil {
-			err = c.record(ctx, ch.file, contentHash(ch.new))
+			err = recordHash(ctx, ch.file, contentHash(ch.new))
 		}
 		if err != nil {
 			yield(tool.Chunk{}, err)

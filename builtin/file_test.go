@@ -210,6 +210,13 @@ func TestImageTooLarge(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.png"))), "error", "larger than 10 MiB")
 }
 
+// TestPathThroughFile checks that the error calls no missing name a file.
+func TestPathThroughFile(t *testing.T) {
+	dir := files(t, map[string]string{"notes.txt": "x"})
+	name := filepath.Join(dir, "notes.txt", "missing", "x")
+	want(t, call(t.Context(), readTool(t, dir), args("file_path", name)), "error", name+": a directory of this path is a file")
+}
+
 // TestEditKeepsBytes checks that an edit changes only the bytes that it replaces, whatever line ends and byte
 // order marks the file has, and that new text gets the file's line ends.
 func TestEditKeepsBytes(t *testing.T) {
@@ -379,14 +386,13 @@ func TestPreview(t *testing.T) {
 
 func TestRecordsAreBounded(t *testing.T) {
 	ctx := toolstate.With(t.Context(), &toolstate.State{})
-	c := &Config{Dirs: []string{"/"}, Backend: &Local{}}
 	for i := range maxRecords + 5 {
-		if err := c.record(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", i)}, "h"); err != nil {
+		if err := recordHash(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", i)}, "h"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, err := c.recorded(ctx, permission.File{Path: "/no/such/0"})
-	last, err2 := c.recorded(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", maxRecords+4)})
+	first, err := recordedHash(ctx, permission.File{Path: "/no/such/0"})
+	last, err2 := recordedHash(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", maxRecords+4)})
 	if first != "" || last != "h" || err != nil || err2 != nil {
 		t.Errorf("the first is %q, the last %q (%v, %v)", first, last, err, err2)
 	}

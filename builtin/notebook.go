@@ -71,7 +71,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 		}
 		fmt.Fprintf(&b, "<cell id=%q type=%q>\n%s\n</cell>\n", id, cell.Type, source)
 		for _, out := range cell.Outputs {
-			text, pictures := out.show(c.sees)
+			text, pictures := out.show(c.returnsImage)
 			if text != "" {
 				// An output gets less than a source, since the head of a log or table is enough.
 				short, cut := firstChars(text, 10_000)

@@ -46,7 +46,7 @@ func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name,
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read as PDF: %w; if the file is intact, try pdftotext with Bash", name, err)
 	}
-	return textBlock(text), nil
+	return textBlocks(text), nil
 }
 
 func pdfText(ctx context.Context, reader PDFReader, raw []byte, pages string) (string, error) {

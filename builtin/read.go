@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -36,8 +37,8 @@ const (
 	sniffLen     = 8 << 10  // bytes that are searched for a zero byte, the sign of a binary file
 )
 
-// imageTypes are the media types of images by extension.
-var imageTypes = map[string]string{
+// imageTypeOf has the media types of images by extension.
+var imageTypeOf = map[string]string{
 	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
 	".bmp": "image/bmp", ".tiff": "image/tiff", ".tif": "image/tiff", ".ico": "image/x-icon",
 }
@@ -94,31 +95,31 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 		return nil, err
 	}
 	defer file.Close()
-	f := contextReader{ctx, file} // skipping to a late line may take long
+	content := contextReader{ctx, file} // skipping to a late line may take long
 	ext := strings.ToLower(path.Ext(in.FilePath))
 	if in.Pages != "" && ext != ".pdf" {
 		return nil, fmt.Errorf("pages is for PDF files, which %s is not; use offset and limit", in.FilePath)
 	}
 	switch {
-	case imageTypes[ext] != "":
-		return r.image(f, info, in.FilePath, imageTypes[ext])
+	case imageTypeOf[ext] != "":
+		return r.readImage(content, info, in.FilePath, imageTypeOf[ext])
 	case ext == ".pdf":
-		return r.readPDF(ctx, f, info, in.FilePath, in.Pages)
+		return r.readPDF(ctx, content, info, in.FilePath, in.Pages)
 	}
-	rec := newRecorder(f, info.Size())
+	hashing := newHashingReader(content, info.Size())
 	var blocks []message.Block
 	if ext == ".ipynb" {
-		blocks, err = r.readNotebook(rec, info, in.FilePath)
+		blocks, err = r.readNotebook(hashing, info, in.FilePath)
 	} else {
-		blocks, err = readTextFile(rec, in)
+		blocks, err = readTextFile(hashing, in)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && toolstate.From(ctx) != nil {
+		err = hashing.recordHash(ctx, target)
 	}
-	return blocks, r.remember(ctx, target, rec)
+	return blocks, err
 }
 
-// openFile opens a file that the model named.
+// openFile opens a file that the model named; name is for errors.
 func (c *Config) openFile(ctx context.Context, file permission.File, name string) (fs.File, fs.FileInfo, error) {
 	f, err := c.Backend.Open(ctx, file)
 	switch {
@@ -127,7 +128,7 @@ func (c *Config) openFile(ctx context.Context, file permission.File, name string
 	case errors.Is(err, ErrNotRegular):
 		return nil, nil, fmt.Errorf("%s is %w, such as a pipe or a device, and cannot be read; look at it with Bash (ls -l)", name, ErrNotRegular)
 	case errors.Is(err, syscall.ENOTDIR):
-		return nil, nil, fmt.Errorf("%s: %s is a file, so there is nothing below it; choose another path", name, path.Dir(name))
+		return nil, nil, fmt.Errorf("%s: a directory of this path is a file, so there is nothing below it; choose another path", name)
 	case err != nil:
 		return nil, nil, err
 	}
@@ -142,8 +143,8 @@ func (c *Config) openFile(ctx context.Context, file permission.File, name string
 	return f, info, nil
 }
 
-func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
-	if !r.sees(mediaType) {
+func (r *read) readImage(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
+	if !r.returnsImage(mediaType) {
 		return nil, fmt.Errorf("%s is %s, which you cannot see; convert it with Bash to one of %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
 	}
 	data, err := readAll(f, info, name, maxImage)
@@ -153,20 +154,20 @@ func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]m
 	return []message.Block{&message.Data{Name: path.Base(name), MediaType: mediaType, Bytes: data}}, nil
 }
 
-// sees reports whether images of the media type are returned.
-func (c *Config) sees(mediaType string) bool {
+// returnsImage reports whether images of the media type are returned. An invalid pattern matches none.
+func (c *Config) returnsImage(mediaType string) bool {
 	return slices.ContainsFunc(c.ImageTypes, func(p string) bool { ok, _ := path.Match(p, mediaType); return ok })
 }
 
-// readAll reads a file of at most limit bytes, even if it grows meanwhile.
-func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, error) {
+// readAll reads a file of at most limit bytes, even if the file grows meanwhile.
+func readAll(r io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, error) {
 	tooLarge := fmt.Errorf("%s is larger than %d MiB, the limit for such a file; make it smaller, or read a part of it, with Bash", name, limit>>20)
 	if info.Size() > limit {
 		return nil, tooLarge
 	}
 	var b bytes.Buffer
-	b.Grow(int(info.Size()) + bytes.MinRead)
-	n, err := b.ReadFrom(io.LimitReader(f, limit+1))
+	b.Grow(int(info.Size()) + bytes.MinRead) // ReadFrom would double a buffer with less than MinRead bytes free
+	n, err := b.ReadFrom(io.LimitReader(r, limit+1))
 	if err == nil && n > limit {
 		err = tooLarge
 	}
@@ -176,7 +177,7 @@ func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, e
 	return b.Bytes(), nil
 }
 
-// readTextFile returns numbered lines.
+// readTextFile returns the requested lines with their numbers.
 func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	lines := newLineReader(r)
 	if start := lines.peek(sniffLen); bytes.IndexByte(start, 0) >= 0 {
@@ -196,7 +197,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	}
 	var b strings.Builder
 	for ; number < first+limit && b.Len() < maxReadText; number++ {
-		line, cut, err := lines.next(maxLineChars)
+		line, truncated, err := lines.next(maxLineChars)
 		if err == io.EOF {
 			break
 		} else if err != nil {
@@ -206,11 +207,11 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "%6d\t%s", number, line)
-		if cut {
+		if truncated {
 			b.WriteString("[truncated]")
 		}
 	}
-	switch _, _, err := lines.next(0); {
+	switch _, _, err := lines.next(0); { // err is nil if there is a further line
 	case b.Len() == 0 && number == 1:
 		b.WriteString("[the file is empty]")
 	case b.Len() == 0:
@@ -223,10 +224,10 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	case err != nil && err != io.EOF:
 		return nil, err
 	}
-	return textBlock(b.String()), nil
+	return textBlocks(b.String()), nil
 }
 
-func textBlock(s string) []message.Block { return []message.Block{&message.Text{Text: s}} }
+func textBlocks(s string) []message.Block { return []message.Block{&message.Text{Text: s}} }
 
 // plural returns n with the noun: "1 line", "2 lines".
 func plural(n int, noun string) string {
@@ -240,10 +241,10 @@ func plural(n int, noun string) string {
 type lineReader struct {
 	r          io.Reader
 	buf        []byte
-	start, end int // of the data in buf
-	err        error
-	afterCR    bool // a following LF belongs to the same line end
-	line       []byte
+	start, end int    // of the data in buf
+	err        error  // of r
+	afterCR    bool   // an LF at start belongs to the end of the previous line
+	line       []byte // reused by next
 }
 
 func newLineReader(r io.Reader) *lineReader {
@@ -257,7 +258,7 @@ func (l *lineReader) peek(n int) []byte {
 	return l.buf[:min(l.end, n)]
 }
 
-// fill reads more into the buffer, which must not be full.
+// fill reads more into the buffer, which must not be full. It reports false when r has failed or ended.
 func (l *lineReader) fill() bool {
 	for l.err == nil {
 		var n int
@@ -270,12 +271,12 @@ func (l *lineReader) fill() bool {
 	return false
 }
 
-// next returns the first max characters of the next line, as valid UTF-8, and whether the line has more. The
-// error is io.EOF after the last line.
-func (l *lineReader) next(max int) (line string, cut bool, err error) {
+// next returns the first maxChars characters of the next line, as valid UTF-8, and whether the line has more. With
+// maxChars 0 it only skips the line. The error is io.EOF after the last line.
+func (l *lineReader) next(maxChars int) (line string, truncated bool, err error) {
 	l.line = l.line[:0]
-	keep := max*4 + 4 // bytes for max characters and one more
-	inLine := false
+	maxBytes := (maxChars + 1) * utf8.UTFMax // the additional character shows that the line has more
+	inLine := false                          // the line has begun
 	for {
 		if l.start == l.end {
 			l.start, l.end = 0, 0
@@ -296,7 +297,7 @@ func (l *lineReader) next(max int) (line string, cut bool, err error) {
 		inLine = true
 		chunk := l.buf[l.start:l.end]
 		n := lineEnd(chunk)
-		l.line = append(l.line, chunk[:min(n, keep-len(l.line))]...)
+		l.line = append(l.line, chunk[:min(n, maxBytes-len(l.line))]...)
 		l.start += n
 		if n < len(chunk) {
 			l.start++
@@ -304,11 +305,11 @@ func (l *lineReader) next(max int) (line string, cut bool, err error) {
 			break
 		}
 	}
-	if max == 0 {
+	if maxChars == 0 {
 		return "", false, nil
 	}
-	line, cut = firstChars(string(l.line), max)
-	return line, cut, nil
+	line, truncated = firstChars(string(l.line), maxChars)
+	return line, truncated, nil
 }
 
 // lineEnd returns the index of the first LF or CR in b, or its length.
@@ -322,8 +323,8 @@ func lineEnd(b []byte) int {
 	return len(b)
 }
 
-// firstChars returns the first n characters of s, as valid UTF-8, and whether there are more.
-func firstChars(s string, n int) (string, bool) {
+// firstChars returns the first n characters of s, as valid UTF-8, and whether s has more.
+func firstChars(s string, n int) (start string, truncated bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	for i := range s {
 		if n == 0 {
@@ -332,18 +333,6 @@ func firstChars(s string, n int) (string, bool) {
 		n--
 	}
 	return s, false
-}
-
-// remember records in the session's state that the file was read.
-func (c *Config) remember(ctx context.Context, file permission.File, r *recorder) error {
-	if toolstate.From(ctx) == nil {
-		return nil
-	}
-	sum, err := r.sum()
-	if err != nil || sum == "" {
-		return err
-	}
-	return c.record(ctx, file, sum)
 }
 
 func unmarshal[T any](input json.RawMessage) (T, error) {

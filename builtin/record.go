@@ -20,22 +20,25 @@ const maxEditable = 32 << 20
 // first; that file must be read again before a change.
 const maxRecords = 1000
 
-// A fileRecord records that the content with this hash was read from a file.
+// A fileRecord records the content that the session has last read from or written to a file.
 type fileRecord struct {
 	Path string `json:"path"` // links resolved
-	Hash string `json:"hash"` // of the content: hex of the first 16 bytes of its SHA-256
+	Hash string `json:"hash"` // see hashText
 }
 
-// filesRead has the files that the session has read, the latest last.
+// filesRead has the files that the session has read or written, the latest last.
 var filesRead = toolstate.NewKey[[]fileRecord]("files_read")
 
 func contentHash(data []byte) string {
-	h := sha256.Sum256(data)
-	return hex.EncodeToString(h[:16])
+	sum := sha256.Sum256(data)
+	return hashText(sum[:])
 }
 
-// record records the hash of a file's content that the session has read or written.
-func (c *Config) record(ctx context.Context, file permission.File, hash string) error {
+// hashText returns a SHA-256 as it is recorded: the first 16 bytes in hex.
+func hashText(sum []byte) string { return hex.EncodeToString(sum[:16]) }
+
+// recordHash records the hash of a file's content that the session has read or written.
+func recordHash(ctx context.Context, file permission.File, hash string) error {
 	return filesRead.Update(ctx, func(list *[]fileRecord) error {
 		*list = slices.DeleteFunc(*list, func(r fileRecord) bool { return r.Path == file.Path })
 		*list = append(*list, fileRecord{Path: file.Path, Hash: hash})
@@ -46,42 +49,38 @@ func (c *Config) record(ctx context.Context, file permission.File, hash string) 
 	})
 }
 
-// recorded returns the recorded hash of a file's content, or "".
-func (c *Config) recorded(ctx context.Context, file permission.File) (hash string, err error) {
+// recordedHash returns the recorded hash of a file's content; "" if there is none.
+func recordedHash(ctx context.Context, file permission.File) (hash string, err error) {
 	err = filesRead.Update(ctx, func(list *[]fileRecord) error {
-		for _, r := range *list {
-			if r.Path == file.Path {
-				hash = r.Hash
-			}
+		if i := slices.IndexFunc(*list, func(r fileRecord) bool { return r.Path == file.Path }); i >= 0 {
+			hash = (*list)[i].Hash
 		}
 		return nil
 	})
 	return hash, err
 }
 
-// A recorder hashes what is read through it, unless the file is too large to be edited.
-type recorder struct {
-	r io.Reader
-	h hash.Hash // nil if too large
+// A hashingReader hashes the content of a file that is read through it.
+type hashingReader struct {
+	io.Reader
+	hash hash.Hash // nil if the file is too large to be edited
 }
 
-func newRecorder(r io.Reader, size int64) *recorder {
+func newHashingReader(r io.Reader, size int64) hashingReader {
 	if size > maxEditable {
-		return &recorder{r: r}
+		return hashingReader{Reader: r}
 	}
 	h := sha256.New()
-	return &recorder{r: io.TeeReader(r, h), h: h}
+	return hashingReader{io.TeeReader(r, h), h}
 }
 
-func (r *recorder) Read(p []byte) (int, error) { return r.r.Read(p) }
-
-// sum reads the rest and returns the hash of the whole content, or "" if the file is too large to be edited.
-func (r *recorder) sum() (string, error) {
-	if r.h == nil {
-		return "", nil
+// recordHash reads the rest of the file and records the hash of the whole content.
+func (r hashingReader) recordHash(ctx context.Context, file permission.File) error {
+	if r.hash == nil {
+		return nil
 	}
-	if _, err := io.Copy(io.Discard, io.LimitReader(r.r, maxEditable)); err != nil {
-		return "", err
+	if _, err := io.Copy(io.Discard, io.LimitReader(r, maxEditable)); err != nil { // limited, as the file may grow
+		return err
 	}
-	return hex.EncodeToString(r.h.Sum(nil)[:16]), nil
+	return recordHash(ctx, file, hashText(r.hash.Sum(nil)))
 }

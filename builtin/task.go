@@ -47,7 +47,7 @@ type Task struct {
 	Metadata    map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// taskList is the session's state.
+// A taskList is the task list in a session's state.
 type taskList struct {
 	Last  int     `json:"last"` // the last id that was assigned
 	Tasks []*Task `json:"tasks"`
@@ -61,10 +61,10 @@ func Tasks(ctx context.Context) ([]Task, error) {
 	var all []Task
 	err := taskKey.Update(ctx, func(l *taskList) error {
 		for _, t := range l.Tasks {
-			c := *t
-			c.Blocks, c.BlockedBy = slices.Clone(t.Blocks), slices.Clone(t.BlockedBy)
-			c.Metadata = mergeMetadata(nil, t.Metadata)
-			all = append(all, c)
+			clone := *t
+			clone.Blocks, clone.BlockedBy = slices.Clone(t.Blocks), slices.Clone(t.BlockedBy)
+			clone.Metadata = mergeMetadata(nil, t.Metadata)
+			all = append(all, clone)
 		}
 		return nil
 	})
@@ -103,7 +103,7 @@ func TaskGet(Config) (tool.Tool, error) {
 		fmt.Fprintf(&b, "Task %s: %s\nStatus: %s\nDescription: %s", t.ID, t.Subject, t.Status, t.Description)
 		for _, line := range []struct{ name, value string }{
 			{"Owner", t.Owner},
-			{"Blocked by", strings.Join(l.open(t.BlockedBy), ", ")},
+			{"Blocked by", strings.Join(l.openOnly(t.BlockedBy), ", ")},
 			{"Blocks", strings.Join(t.Blocks, ", ")},
 		} {
 			if line.value != "" {
@@ -117,8 +117,8 @@ func TaskGet(Config) (tool.Tool, error) {
 	})
 }
 
-// TaskList returns the tool that lists the tasks. It is also a [tool.Reminder], so that open
-// tasks survive compaction.
+// TaskList returns the tool that lists the tasks. The tool is also a [tool.Reminder], so that the model still knows
+// open tasks after compaction.
 func TaskList(Config) (tool.Tool, error) {
 	t, err := taskTool("TaskList", taskListText, func(l *taskList, _ struct{}) (string, error) {
 		if len(l.Tasks) == 0 {
@@ -134,7 +134,7 @@ type openTasks struct{ tool.Tool }
 
 func (o openTasks) Unwrap() tool.Tool { return o.Tool }
 
-// Remind lists the open tasks; "" if there are none.
+// Remind lists the tasks that are not completed; "" if there are none.
 func (openTasks) Remind(ctx context.Context) (text string) {
 	err := taskKey.Update(ctx, func(l *taskList) error {
 		text = l.lines(func(t *Task) bool { return t.Status != TaskCompleted })
@@ -160,7 +160,7 @@ func (l *taskList) lines(show func(*Task) bool) string {
 		if t.Owner != "" {
 			fmt.Fprintf(&b, " (%s)", t.Owner)
 		}
-		if open := l.open(t.BlockedBy); len(open) > 0 {
+		if open := l.openOnly(t.BlockedBy); len(open) > 0 {
 			fmt.Fprintf(&b, " [blocked by %s]", strings.Join(open, ", "))
 		}
 	}
@@ -189,7 +189,7 @@ func TaskUpdate(Config) (tool.Tool, error) {
 			l.remove(t)
 			return fmt.Sprintf("Deleted task %s.", t.ID), nil
 		}
-		// Try first what can fail, so that an error changes nothing.
+		// Only link can fail; it comes first, so that an error changes nothing.
 		linked, unknown, err := l.link(t, in.AddBlocks, in.AddBlockedBy)
 		if err != nil {
 			return "", err
@@ -251,8 +251,8 @@ func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessa
 	return all
 }
 
-// taskTool makes a tool of a function on the session's list. A function that fails must not change the list.
-func taskTool[In any](name, text string, fn func(*taskList, In) (string, error)) (tool.Tool, error) {
+// taskTool makes a tool of a function on the session's list. If fn fails, it must not have changed the list.
+func taskTool[In any](name, text string, fn func(*taskList, In) (answer string, err error)) (tool.Tool, error) {
 	return tool.New(name, text, func(ctx context.Context, in In) (answer string, err error) {
 		err = taskKey.Update(ctx, func(l *taskList) error {
 			answer, err = fn(l, in)
@@ -271,36 +271,37 @@ func (l *taskList) find(id string) (*Task, error) {
 	return nil, fmt.Errorf("task %q does not exist; TaskList shows the ids", id)
 }
 
-// open returns those of the ids whose tasks exist and are not completed.
-func (l *taskList) open(ids []string) []string {
+// openOnly returns the ids whose tasks exist and are not completed.
+func (l *taskList) openOnly(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		t, err := l.find(id)
 		return err != nil || t.Status == TaskCompleted
 	})
 }
 
-func (l *taskList) remove(t *Task) {
-	is := func(id string) bool { return id == t.ID }
-	l.Tasks = slices.DeleteFunc(l.Tasks, func(o *Task) bool { return o == t })
-	for _, o := range l.Tasks {
-		o.Blocks = slices.DeleteFunc(o.Blocks, is)
-		o.BlockedBy = slices.DeleteFunc(o.BlockedBy, is)
+func (l *taskList) remove(removed *Task) {
+	isRemoved := func(id string) bool { return id == removed.ID }
+	l.Tasks = slices.DeleteFunc(l.Tasks, func(t *Task) bool { return t == removed })
+	for _, t := range l.Tasks {
+		t.Blocks = slices.DeleteFunc(t.Blocks, isRemoved)
+		t.BlockedBy = slices.DeleteFunc(t.BlockedBy, isRemoved)
 	}
 }
 
-// link adds relations between t and others, or none if it fails. It skips and returns the ids of unknown tasks.
+// link makes t block, and wait for, the tasks with these ids. It skips and returns ids of unknown tasks. If tasks would
+// wait for each other, it fails and changes nothing.
 func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unknown []string, err error) {
 	type pair struct{ first, then *Task }
 	var pairs []pair
 	for i, id := range slices.Concat(blocks, blockedBy) {
-		o, err := l.find(id)
+		other, err := l.find(id)
 		switch {
 		case err != nil:
 			unknown = append(unknown, id)
 		case i < len(blocks):
-			pairs = append(pairs, pair{t, o})
+			pairs = append(pairs, pair{t, other})
 		default:
-			pairs = append(pairs, pair{o, t})
+			pairs = append(pairs, pair{other, t})
 		}
 	}
 	var added []pair
@@ -309,7 +310,7 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 			continue
 		}
 		if l.waits(p.first, p.then) {
-			for _, a := range added {
+			for _, a := range added { // undo
 				a.first.Blocks = a.first.Blocks[:len(a.first.Blocks)-1]
 				a.then.BlockedBy = a.then.BlockedBy[:len(a.then.BlockedBy)-1]
 			}
@@ -323,11 +324,11 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 	return len(added) > 0, unknown, nil
 }
 
-// waits reports whether t is o or waits for it, directly or indirectly.
-func (l *taskList) waits(t, o *Task) bool {
+// waits reports whether t waits for target, directly or indirectly, or is target.
+func (l *taskList) waits(t, target *Task) bool {
 	seen := map[string]bool{}
 	for queue := []*Task{t}; len(queue) > 0; queue = queue[1:] {
-		if queue[0] == o {
+		if queue[0] == target {
 			return true
 		}
 		for _, id := range queue[0].BlockedBy {

@@ -2,7 +2,7 @@ package builtin
 
 import "github.com/kitbag-go/kitbag/tool"
 
-// The tools are function tools with added capabilities; see [tool.As].
+// Unwrap returns the function tool to which each of these types adds capabilities, for [tool.As].
 
 func (b *bash) Unwrap() tool.Tool     { return b.Tool }
 func (e *edit) Unwrap() tool.Tool     { return e.Tool }
