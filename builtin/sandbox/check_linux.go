@@ -62,7 +62,7 @@ func check() Status {
 		"system calls that access other processes or the kernel, or, in the profile read, sockets and metadata, are refused",
 		"no command can be confined")
 	version := landlockVersion()
-	if lacks.Landlock {
+	if disabledByTest.Landlock {
 		version = 0
 	}
 	detail = fmt.Sprintf("version %d", version)
@@ -118,7 +118,7 @@ func namespaceRemedy(err error) string {
 
 // probe starts this program in a sandbox with all layers, and returns which of them worked.
 func probe() (report, error) {
-	if lacks.Namespaces {
+	if disabledByTest.Namespaces {
 		return report{}, errors.New("disabled by a test")
 	}
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Dir: "/"}
@@ -149,5 +149,5 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// lacks disables layers, for tests; it cannot enable one.
-var lacks struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }
+// disabledByTest disables layers, for tests; it cannot enable one.
+var disabledByTest struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }

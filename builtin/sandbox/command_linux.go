@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The started process recognizes its task by its name, and by a sealed file in memory with the plan. A process does
+// The started process recognizes its task by its name, and by a sealedFile file in memory with the plan. A process does
 // not have both by accident.
 const (
 	initName = "kitbag-sandbox-init"
@@ -67,8 +67,8 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 		Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir,
 		ReadProfile: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
-	p.NoLandlock, p.NoProc, p.NoScratch = lacks.Landlock, lacks.Proc, lacks.Scratch
-	p.NoUnix = p.ReadProfile || lacks.Proc || lacks.Unix
+	p.NoLandlock, p.NoProc, p.NoScratch = disabledByTest.Landlock, disabledByTest.Proc, disabledByTest.Scratch
+	p.NoUnix = p.ReadProfile || disabledByTest.Proc || disabledByTest.Unix
 	if len(p.Args) == 0 {
 		p.Args = []string{p.Path}
 	}
@@ -105,7 +105,7 @@ type confinedCmd struct {
 
 // start changes cmd so that it starts this program again, with the plan p.
 func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
-	planFile, err := sealed(encode(p))
+	planFile, err := sealedFile(encode(p))
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
@@ -147,8 +147,8 @@ func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 // ownNetwork reports whether the program has its own network namespace.
 func (p *plan) ownNetwork() bool { return !p.ReadProfile && !p.Network }
 
-// sealed returns a file in memory with data, which cannot be changed.
-func sealed(data []byte) (*os.File, error) {
+// sealedFile returns a file in memory with data, which cannot be changed.
+func sealedFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(planName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 		if c.shared {
 			return unix.EACCES
 		}
-		return connectOwn(fd, addr)
+		return connectToProgram(fd, addr)
 	}
 	name, _, _ := bytes.Cut(addr[head:], []byte{0})
 	at, err := lookUp(tid, string(name))
@@ -137,16 +137,16 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return unix.ECONNREFUSED
 	}
-	if own, err := c.isOwn(at); err != nil || !own {
+	if own, err := c.madeByProgram(at); err != nil || !own {
 		return unix.EACCES
 	}
 	file := fmt.Append([]byte{addr[0], addr[1]}, "/proc/self/fd/", at, "\x00")
-	return connectOwn(fd, file)
+	return connectToProgram(fd, file)
 }
 
-// connectOwn connects, and disconnects again if the listening process is not one of the program's: other processes
-// have no id in this namespace. It is a second check after isOwn; until it, another thread of the program may write.
-func connectOwn(fd int, addr []byte) syscall.Errno {
+// connectToProgram connects, and disconnects again if the listening process is not one of the program's: other processes
+// have no id in this namespace. It is a second check after madeByProgram; until it, another thread of the program may write.
+func connectToProgram(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
 	if errno != 0 {
 		return errno
@@ -197,14 +197,14 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EACCES
 }
 
-// isOwn reports whether the program created the socket file at. The kernel lists the sockets of a network namespace
+// madeByProgram reports whether the program created the socket file at. The kernel lists the sockets of a network namespace
 // with their files. If that namespace is shared, a process of the program must also have the socket open.
-func (c *connector) isOwn(at int) (bool, error) {
+func (c *connector) madeByProgram(at int) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
 		return false, err // the program could not have created it
 	}
-	file, err := identifyFile(at)
+	file, err := statMounted(at)
 	if err != nil {
 		return false, err
 	}
@@ -240,8 +240,8 @@ func (c *connector) isOwn(at int) (bool, error) {
 	return true, nil
 }
 
-// A fileIdentity identifies a file. In some file systems the device of a file differs from that of its mount.
-type fileIdentity struct {
+// A mountedFile identifies a file. In some file systems the device of a file differs from that of its mount.
+type mountedFile struct {
 	inode         uint64
 	device, mount uint32
 }
@@ -249,32 +249,32 @@ type fileIdentity struct {
 // A socketFile is a file as the kernel lists it for a socket, struct unix_diag_vfs.
 type socketFile struct{ inode, device uint32 }
 
-func identifyFile(fd int) (fileIdentity, error) {
+func statMounted(fd int) (mountedFile, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_MNT_ID, &st); err != nil {
-		return fileIdentity{}, err
+		return mountedFile{}, err
 	}
 	for line := range lines("/proc/self/mountinfo") {
 		var id uint64
 		var parent int
 		var major, minor uint32
 		if _, err := fmt.Sscanf(line, "%d %d %d:%d ", &id, &parent, &major, &minor); err == nil && id == st.Mnt_id {
-			return fileIdentity{st.Ino, st.Dev_major<<20 | st.Dev_minor, major<<20 | minor}, nil
+			return mountedFile{st.Ino, st.Dev_major<<20 | st.Dev_minor, major<<20 | minor}, nil
 		}
 	}
-	return fileIdentity{}, unix.ENOENT
+	return mountedFile{}, unix.ENOENT
 }
 
 // isBoundTo reports whether the file is that of the socket. The kernel reports a socket's file only to a process with
 // CAP_NET_ADMIN in its network namespace.
-func isBoundTo(socket int, file fileIdentity) bool {
+func isBoundTo(socket int, file mountedFile) bool {
 	const fileOfSocket = 0x89e0 // SIOCUNIXFILE
 	at, err := unix.IoctlRetInt(socket, fileOfSocket)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(at)
-	got, err := identifyFile(at)
+	got, err := statMounted(at)
 	return err == nil && got == file
 }
 
@@ -332,9 +332,9 @@ func copySocketFrom(process int, name string, inode uint32) (int, error) {
 
 // Constants of the kernel's linux/unix_diag.h.
 const (
-	diagShowFile = 2 // UDIAG_SHOW_VFS
-	diagFile     = 1 // UNIX_DIAG_VFS
-	diagMessage  = 16
+	diagShowFile    = 2 // UDIAG_SHOW_VFS
+	diagFile        = 1 // UNIX_DIAG_VFS
+	diagMessageSize = 16
 )
 
 // eachUnixSocket calls f for each Unix socket of this network namespace that has a file.
@@ -375,8 +375,8 @@ func eachUnixSocket(f func(inode uint32, file socketFile)) error {
 				return nil
 			case m.Header.Type == unix.NLMSG_ERROR:
 				return unix.EACCES
-			case len(m.Data) >= diagMessage:
-				if file, ok := fileOf(m.Data[diagMessage:]); ok {
+			case len(m.Data) >= diagMessageSize:
+				if file, ok := fileInAttrs(m.Data[diagMessageSize:]); ok {
 					f(native.Uint32(m.Data[4:]), file)
 				}
 			}
@@ -384,8 +384,8 @@ func eachUnixSocket(f func(inode uint32, file socketFile)) error {
 	}
 }
 
-// fileOf returns the file from the attributes of a socket.
-func fileOf(attrs []byte) (socketFile, bool) {
+// fileInAttrs returns the file from the attributes of a socket.
+func fileInAttrs(attrs []byte) (socketFile, bool) {
 	native := binary.NativeEndian
 	for len(attrs) >= unix.SizeofRtAttr {
 		size := int(native.Uint16(attrs))

@@ -10,20 +10,20 @@ import (
 
 // Lacking takes layers away while the test runs.
 func Lacking(t *testing.T, layers ...string) {
-	old, found := lacks, checked
-	t.Cleanup(func() { lacks, checked = old, found })
+	old, found := disabledByTest, checked
+	t.Cleanup(func() { disabledByTest, checked = old, found })
 	for _, l := range layers {
 		switch l {
 		case "namespaces":
-			lacks.Namespaces = true
+			disabledByTest.Namespaces = true
 		case "proc":
-			lacks.Proc = true
+			disabledByTest.Proc = true
 		case "landlock":
-			lacks.Landlock = true
+			disabledByTest.Landlock = true
 		case "unix":
-			lacks.Unix = true
+			disabledByTest.Unix = true
 		case "scratch":
-			lacks.Scratch = true
+			disabledByTest.Scratch = true
 		default:
 			t.Fatalf("no layer %q", l)
 		}
@@ -32,7 +32,7 @@ func Lacking(t *testing.T, layers ...string) {
 }
 
 // WithoutLandlock leaves it out for the rest of the program.
-func WithoutLandlock() { lacks.Landlock = true }
+func WithoutLandlock() { disabledByTest.Landlock = true }
 
 // Crafted returns a plan that grants everything in a directory.
 func Crafted(dir string) []byte {

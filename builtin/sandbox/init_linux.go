@@ -81,13 +81,13 @@ func runPlan(planFile, reportPipe *os.File) (int, report) {
 	}
 	// Other threads receive signals while this one mounts file systems.
 	signals, ready := make(chan os.Signal, 16), make(chan struct{})
-	go func() { signal.Notify(signals, forwarded...); close(ready) }()
+	go func() { signal.Notify(signals, forwardedSignals...); close(ready) }()
 	listener, err := p.confine()
 	if err != nil {
 		return failed(err)
 	}
 	if p.Probe {
-		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.countsPids, Scratch: !p.NoScratch, Unix: !p.NoUnix}
+		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.limitsProcesses, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	<-ready
 	reportPipe.Write(encode(&report{Started: true})) // before it starts, as its first effect may make the caller kill this process
@@ -95,7 +95,7 @@ func runPlan(planFile, reportPipe *os.File) (int, report) {
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
-	if p.callersGroup {
+	if p.inCallersGroup {
 		unix.Setpgid(0, 0) // so that a signal to the group reaches the program only once
 		go forward(signals, pid)
 	} else {
@@ -122,10 +122,10 @@ func (p *plan) confine() (listener int, err error) {
 			return -1, fmt.Errorf("loopback: %w", err)
 		}
 	}
-	if err := ownNull(); err != nil {
+	if err := replaceNull(); err != nil {
 		return -1, err
 	}
-	p.callersGroup = !p.Leader && hasTerminal()
+	p.inCallersGroup = !p.Leader && hasTerminal()
 	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("close_range: %w", err)
 	}
@@ -162,9 +162,9 @@ func (p *plan) mapUser() error {
 	return nil
 }
 
-// ownNull replaces /dev/null in the first three descriptors by the private one, which is mounted read-only:
+// replaceNull replaces /dev/null in the first three descriptors by the private one, which is mounted read-only:
 // otherwise a program of the device's owner could change the mode of the machine's.
-func ownNull() error {
+func replaceNull() error {
 	for fd := range 3 {
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
@@ -244,8 +244,8 @@ func hasTerminal() bool {
 	return false
 }
 
-// forwarded are the signals that programs send to each other.
-var forwarded = []os.Signal{
+// forwardedSignals are the signals that programs send to each other.
+var forwardedSignals = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 	syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPIPE,
 }

@@ -13,28 +13,27 @@ import (
 // file removes the mount that covers it; renaming the file moves the mount with it.
 type keeper struct {
 	places                []keptPlace
-	hiddenFile, hiddenDir int // descriptors of the file and the directory that hide others
+	hiddenFile, hiddenDir int // descriptors of the file and the directory that cover hidden paths
 
-	gap time.Duration // twice the time until the next check, while a place has no file
+	interval time.Duration // until the next check, while a place has no file
 }
 
 type keptPlace struct {
-	name  string
-	as    string // asProtect or asHide
+	place        // with asProtect or asHide
 	mount uint64 // id of the mount that covers the place
 }
 
-// The intervals of the checks: short while a place has no file, otherwise long. Watching the directories (inotify)
-// would notice changes earlier, but stopping it takes the kernel some milliseconds, which would delay the end of
-// each command.
+// The intervals of the checks. While a place has no file, they double from lookOften to half of lookRarely. Watching
+// the directories (inotify) would notice changes earlier, but stopping the watches takes the kernel some milliseconds,
+// which would delay the end of each command.
 const (
-	lookNever  = -time.Millisecond
+	lookNever  = -time.Millisecond // a poll without timeout
 	lookOften  = time.Millisecond
 	lookRarely = 50 * time.Millisecond
 )
 
 func newKeeper() (k *keeper, err error) {
-	k = new(keeper)
+	k = &keeper{interval: lookOften}
 	if k.hiddenFile, err = enter(base + "/hidden/file"); err != nil {
 		return nil, err
 	}
@@ -42,62 +41,63 @@ func newKeeper() (k *keeper, err error) {
 	return k, err
 }
 
-// keep adds a place to cover again. t is the mount that will cover it first; it is not attached yet.
-func (k *keeper) keep(t tree, as string) error {
+// keep adds a place to cover again. The tree, which is not attached yet, will be the place's first cover.
+func (k *keeper) keep(t tree) error {
 	mount, err := mountOf(t.fd)
-	k.places = append(k.places, keptPlace{t.at, as, mount})
+	k.places = append(k.places, keptPlace{place{t.at, t.as}, mount})
 	return err
 }
 
-// look covers files that have appeared at places whose cover was lost. It returns the longest time until the next
-// check.
+// look covers files that have appeared at places whose cover was lost. It returns the time until the next check, which
+// is made earlier if mounts change.
 func (k *keeper) look() time.Duration {
 	if len(k.places) == 0 {
 		return lookNever
 	}
-	empty := false
+	fileMissing := false
 	for i := range k.places {
 		if errors.Is(k.cover(&k.places[i]), unix.ENOENT) {
-			empty = true
+			fileMissing = true
 		}
 	}
-	if !empty {
-		k.gap = lookOften
+	if !fileMissing {
+		k.interval = lookOften
 		return lookRarely
 	}
-	k.gap = min(2*max(k.gap, lookOften), lookRarely)
-	return k.gap / 2
+	interval := k.interval
+	k.interval = min(2*interval, lookRarely/2)
+	return interval
 }
 
-// cover covers the place unless it is covered. The kernel reports a lost cover before the new file is in its place,
-// so this may take several attempts: cover returns ENOENT if the place must be checked again soon.
+// cover covers the place unless it is covered. It returns ENOENT if the place must be checked again soon: the kernel
+// reports a lost cover before the new file is there, and another program may replace the file during each attempt.
 func (k *keeper) cover(p *keptPlace) error {
 	for range 10 {
-		at, err := enter(p.name)
+		at, err := enter(p.Name)
 		if err != nil {
 			return err
 		}
-		covered, err := k.coverOpen(p, at)
+		wasCovered, err := k.coverOpen(p, at)
 		unix.Close(at)
-		if covered || err != nil {
+		if wasCovered || err != nil {
 			return err
 		}
 	}
 	return unix.ENOENT
 }
 
-// coverOpen covers the place, which is open as at, and reports whether it was covered already.
-func (k *keeper) coverOpen(p *keptPlace, at int) (covered bool, err error) {
+// coverOpen covers the place, whose open file is at, and reports whether the place was covered already.
+func (k *keeper) coverOpen(p *keptPlace, at int) (wasCovered bool, err error) {
 	if mount, err := mountOf(at); err != nil || mount == p.mount {
 		return true, err
 	}
-	from := at
-	if p.as == asHide {
+	from := at // a protected file is covered by a read-only copy of its own mount
+	if p.As == asHide {
 		if from = k.hiddenFile; isDir(at) {
 			from = k.hiddenDir
 		}
 	}
-	t, err := cloneMount(from, p.name, plain|unix.MOUNT_ATTR_RDONLY)
+	t, err := cloneMount(from, p.Name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ const (
 	asWrite   = "write"   // writable
 	asShow    = "show"    // readable although a directory above it is covered
 	asScratch = "scratch" // writable, but the changes are dropped when the program ends
-	asPin     = "pin"     // as the directory above it, but it cannot be moved
+	asPin     = "pin"     // the access of the directory above, but cannot be moved
 	asProtect = "protect" // read-only
 	asHide    = "hide"    // not readable
 )
@@ -32,30 +33,29 @@ type place struct {
 	As   string
 }
 
-// mayBeMissing reports whether the path may have been removed before the mount: then nothing is left to protect.
-func (p place) mayBeMissing() bool { return p.As == asPin || p.As == asProtect }
+// mayBeMissing reports whether a path with this access may be removed before the mount: then nothing is left to protect.
+func mayBeMissing(as string) bool { return as == asPin || as == asProtect }
 
-// covered are directories that the profile work replaces by private ones, because they contain sockets of other
-// programs.
-var covered = []string{"/tmp", "/var/tmp", "/run", "/var/run"}
+// coveredDirs are the directories that the profile work replaces by private ones, because they contain sockets of
+// other programs.
+var coveredDirs = []string{"/tmp", "/var/tmp", "/run", "/var/run"}
 
 // devices are the names in /dev that programs may need.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-const plain = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+// noSuidNoDev are the attributes of every mount except those of the devices.
+const noSuidNoDev = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // A tree is a copy of mounts that is not attached yet.
 type tree struct {
-	fd  int    // -1 if the tree is not made yet; see copies
-	at  string // the path to attach it to
+	fd  int    // -1 if the tree is not made yet; see copyTrees
+	at  string // the path to attach the tree to
+	as  string // the program's access, if the tree is of a place
 	dir bool
-
-	hides bool
-	gone  bool // the path was removed after the plan was made, or the kernel does not support the mount
 }
 
-// enter opens a path, to mount at it or to copy it, without following links: a program that can write in a granted
-// directory could have created one.
+// enter opens a path, to mount at it or to copy its mounts. It follows no links, as a program that can write in a
+// granted directory could have created one.
 func enter(name string) (int, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -71,7 +71,7 @@ func isDir(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// copyTree copies the mounts at and below name.
+// copyTree copies the mounts at and below name, to attach them at another path.
 func copyTree(name, at string, attr uint64) (tree, error) {
 	from, err := enter(name)
 	if err != nil {
@@ -110,19 +110,21 @@ func (t tree) attach() error {
 	return nil
 }
 
-// base is where a file system in memory is mounted, which has the program's temporary directory, the directories
-// that cover others, and the changes to scratch directories. Later /proc is mounted over it, so that the program
-// cannot reach it there.
+// base is where a file system in memory is mounted. It contains the program's temporary directory, the directories and
+// files that cover others, and the changes to scratch directories. Later /proc is mounted over the base, so that the
+// program reaches only the parts that are mounted at other paths.
 const base = "/proc"
 
-// newTree returns a tree of a directory in the base.
-func newTree(name, at string, attr uint64) (tree, error) {
+// baseTree returns a tree of a file or directory in the base.
+func baseTree(name, at string, attr uint64) (tree, error) {
 	return copyTree(filepath.Join(base, name), at, attr)
 }
 
 // makeBase mounts the base and makes its directories.
 func (p *plan) makeBase() error {
-	if err := mountNew("tmpfs", base, 0, fmt.Sprintf("mode=755,size=%d,nr_inodes=%d", p.Limits.Temporary, p.Limits.Temporary/4096+1024)); err != nil {
+	size := p.Limits.Temporary
+	inodes := size/4096 + 1024 // for files of a page each, and those that take no page
+	if err := mountNew("tmpfs", base, 0, fmt.Sprintf("mode=755,size=%d,nr_inodes=%d", size, inodes)); err != nil {
 		return err
 	}
 	for _, name := range []string{"dev", "dev/pts", "dev/shm", "run", "scratch", "proc", "hidden", "hidden/directory"} {
@@ -143,47 +145,44 @@ func (p *plan) makeBase() error {
 	)
 }
 
-// makePoint creates the mount point of the tree, if it is in a directory of the base.
-func makePoint(list []owned, t tree) error {
-	for _, own := range list {
-		if t.hides || t.gone || !below(t.at, own.at) || t.at == own.at {
-			continue
-		}
-		name := filepath.Join(base, own.name, strings.TrimPrefix(t.at, own.at))
-		if t.dir {
-			return os.MkdirAll(name, 0o755)
-		}
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		return f.Close()
+// makeMountPoint creates the mount point of the tree, if it is in a directory of the base.
+func makeMountPoint(dirs []baseDir, t tree) error {
+	i := slices.IndexFunc(dirs, func(dir baseDir) bool { return t.at != dir.at && isWithin(t.at, dir.at) })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	name := filepath.Join(base, dirs[i].name, strings.TrimPrefix(t.at, dirs[i].at))
+	if t.dir {
+		return os.MkdirAll(name, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
-// An owned directory is a directory in the base, with the path at which the program sees it.
-type owned struct {
+// A baseDir is a directory in the base that the program sees at the path at.
+type baseDir struct {
 	name, at string
 	attr     uint64
 }
 
-// ownedDirs returns the directories of the base that the program sees.
-func (p *plan) ownedDirs() []owned {
-	const readOnly = plain | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
-	list := []owned{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", plain}}
+func (p *plan) baseDirs() []baseDir {
+	const readOnly = noSuidNoDev | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
+	dirs := []baseDir{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", noSuidNoDev}}
 	if p.ReadProfile {
-		return list // /tmp and /run stay readable: in this profile no connection to a socket is possible
+		return dirs // /tmp and /run stay readable: in this profile no connection to a socket is possible
 	}
-	for _, dir := range []owned{{"tmp", "/tmp", plain}, {"tmp", "/var/tmp", plain}, {"run", "/run", readOnly}, {"run", "/var/run", readOnly}} {
-		if info, err := os.Lstat(dir.at); err == nil && info.IsDir() { // not a link to one of the others
-			list = append(list, dir)
+	for _, dir := range []baseDir{{"tmp", "/tmp", noSuidNoDev}, {"tmp", "/var/tmp", noSuidNoDev}, {"run", "/run", readOnly}, {"run", "/var/run", readOnly}} {
+		if info, err := os.Lstat(dir.at); err == nil && info.IsDir() { // not missing, and not a link such as /var/run
+			dirs = append(dirs, dir)
 		}
 	}
-	return list
+	return dirs
 }
 
 func mountNew(kind, at string, flags uintptr, options string) error {
@@ -193,21 +192,21 @@ func mountNew(kind, at string, flags uintptr, options string) error {
 	return nil
 }
 
-// mount makes the program's view of the file system: everything read-only, and mounted over it the writable places.
-// The trees are copied first, because later mounts would change their originals.
+// mount makes the program's view of the file system: all of it is made read-only, and the trees of the places are
+// mounted over it. They are copied first, because later mounts would change their originals.
 func (p *plan) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
-	trees, err := p.copies()
+	trees, err := p.copyTrees()
 	if err != nil {
 		return err
 	}
-	procs, err := p.procs()
+	procs, err := p.procTrees()
 	if err != nil {
 		return err
 	}
-	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: plain | unix.MOUNT_ATTR_RDONLY})
+	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: noSuidNoDev | unix.MOUNT_ATTR_RDONLY})
 	if err != nil {
 		return fmt.Errorf("make / read-only: %w", err)
 	}
@@ -217,22 +216,22 @@ func (p *plan) mount() error {
 	if p.keeper, err = newKeeper(); err != nil {
 		return err
 	}
-	p.scratches(trees) // before their directories are covered
-	list := p.ownedDirs()
-	granted := "" // a copied tree contains the places below it
-	for i, t := range trees {
-		if granted != "" && below(t.at, granted) {
+	trees = p.makeScratch(trees) // before their directories are covered
+	dirs := p.baseDirs()
+	granted := "" // the last writable directory, whose tree already contains the places below it
+	for _, t := range trees {
+		if t.as == asHide || granted != "" && isWithin(t.at, granted) {
 			continue
 		}
-		if err := makePoint(list, t); err != nil {
+		if err := makeMountPoint(dirs, t); err != nil {
 			return err
 		}
-		if i < len(p.Places) && p.Places[i].As == asWrite {
+		if t.as == asWrite {
 			granted = t.at
 		}
 	}
-	for _, dir := range list {
-		t, err := newTree(dir.name, dir.at, dir.attr)
+	for _, dir := range dirs {
+		t, err := baseTree(dir.name, dir.at, dir.attr)
 		if err != nil {
 			return err
 		}
@@ -245,59 +244,51 @@ func (p *plan) mount() error {
 			return err
 		}
 	}
-	for i, t := range trees {
-		if t.gone {
-			continue
-		}
-		if t.fd < 0 {
-			var ok bool
-			if t, ok, err = unreadable(t.at); err != nil {
+	for _, t := range trees {
+		if t.as == asHide {
+			if t.fd, err = hidingTree(t.at); err != nil {
 				return err
-			} else if !ok {
+			} else if t.fd < 0 {
 				continue
 			}
 		}
-		if i < len(p.Places) && (p.Places[i].As == asProtect || p.Places[i].As == asHide) {
-			if err := p.keeper.keep(t, p.Places[i].As); err != nil {
+		if t.as == asProtect || t.as == asHide {
+			if err := p.keeper.keep(t); err != nil {
 				return err
 			}
 		}
-		err := t.attach()
-		if i < len(p.Places) && p.Places[i].mayBeMissing() && errors.Is(err, unix.ENOENT) {
-			continue
-		} else if err != nil {
+		if err := t.attach(); err != nil && !(mayBeMissing(t.as) && errors.Is(err, unix.ENOENT)) {
 			return err
 		}
 	}
 	return p.mountProc(procs)
 }
 
-// copies returns trees of the devices and of the places, in their order. A tree that hides, or that is from the
-// base, has no descriptor yet.
-func (p *plan) copies() ([]tree, error) {
+// copyTrees returns trees of the places, in their order, and of the devices. Those with asHide or asScratch are made
+// later, as they need the base.
+func (p *plan) copyTrees() ([]tree, error) {
 	var trees []tree
 	for _, pl := range p.Places {
-		t, err := tree{fd: -1, at: pl.Name}, error(nil)
+		t := tree{fd: -1, at: pl.Name}
+		var err error
 		switch pl.As {
 		case asWrite, asPin:
-			t, err = copyTree(pl.Name, pl.Name, plain)
+			t, err = copyTree(pl.Name, pl.Name, noSuidNoDev)
 		case asShow, asProtect:
-			t, err = copyTree(pl.Name, pl.Name, plain|unix.MOUNT_ATTR_RDONLY)
-		case asHide:
-			t.hides = true
+			t, err = copyTree(pl.Name, pl.Name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
 		}
-		if pl.mayBeMissing() && errors.Is(err, unix.ENOENT) {
-			t, err = tree{fd: -1, at: pl.Name, gone: true}, nil
-		}
-		if err != nil {
+		if mayBeMissing(pl.As) && errors.Is(err, unix.ENOENT) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
+		t.as = pl.As
 		trees = append(trees, t)
 	}
 	for _, name := range devices {
 		t, err := copyTree("/dev/"+name, "/dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
 		if errors.Is(err, unix.ENOENT) {
-			continue // a machine without a terminal
+			continue // such as tty on a machine without a terminal
 		} else if err != nil {
 			return nil, err
 		}
@@ -306,73 +297,73 @@ func (p *plan) copies() ([]tree, error) {
 	return trees, nil
 }
 
-// scratches makes the trees of the scratch directories.
-func (p *plan) scratches(trees []tree) {
-	for i, pl := range p.Places {
-		if pl.As != asScratch {
-			continue
+// makeScratch makes the trees of the scratch directories. Those that the kernel cannot make are left out, so that their
+// directories stay read-only.
+func (p *plan) makeScratch(trees []tree) []tree {
+	var made []tree
+	for i, t := range trees {
+		if t.as == asScratch {
+			if p.NoScratch {
+				continue
+			}
+			fd, err := overlay(t.at, filepath.Join(base, "scratch", strconv.Itoa(i)))
+			if err != nil {
+				p.NoScratch = true
+				continue
+			}
+			t.fd, t.dir = fd, true
 		}
-		trees[i] = tree{gone: true}
-		if p.NoScratch {
-			continue
-		}
-		t, err := overlay(pl.Name, filepath.Join(base, "scratch", fmt.Sprint(i)))
-		if err != nil {
-			p.NoScratch = true // not every kernel supports it; the directory stays read-only
-			continue
-		}
-		trees[i] = t
+		made = append(made, t)
 	}
+	return made
 }
 
-// overlay returns a tree with the contents of the directory name, whose changes are kept in dir.
-func overlay(name, dir string) (t tree, err error) {
+// overlay returns a mount with the contents of the directory name, which keeps changes in dir.
+func overlay(name, dir string) (mount int, err error) {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return tree{}, err
+			return -1, err
 		}
 	}
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return tree{}, err
+		return -1, err
 	}
 	defer unix.Close(fs)
 	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(name)
 	for _, kv := range [][2]string{{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}} {
 		if err := unix.FsconfigSetString(fs, kv[0], kv[1]); err != nil {
-			return tree{}, err
+			return -1, err
 		}
 	}
-	if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil {
-		return tree{}, err
+	if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil { // which a user namespace requires
+		return -1, err
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {
-		return tree{}, err
+		return -1, err
 	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, plain)
-	return tree{fd: fd, at: name, dir: true}, err
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, noSuidNoDev)
 }
 
-// unreadable returns the tree to mount over the path name to hide it. ok is false if the program could not read it
-// anyway.
-func unreadable(name string) (t tree, ok bool, err error) {
+// hidingTree returns the descriptor of a tree to mount over name, or -1 if the program cannot read name anyway.
+func hidingTree(name string) (fd int, err error) {
 	at, err := enter(name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
-		return tree{}, false, nil // removed, covered, or not accessible to this user
+		return -1, nil // removed, covered, or not accessible to this user
 	} else if err != nil {
-		return tree{}, false, err
+		return -1, err
 	}
-	what := "hidden/file"
+	hiding := "hidden/file"
 	if isDir(at) {
-		what = "hidden/directory"
+		hiding = "hidden/directory"
 	}
 	unix.Close(at)
-	t, err = newTree(what, name, plain|unix.MOUNT_ATTR_RDONLY)
-	return t, err == nil, err
+	t, err := baseTree(hiding, name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
+	return t.fd, err
 }
 
-// newProc returns a /proc with only the program's processes.
+// newProc returns a /proc with only the program's processes, and limits their number.
 func (p *plan) newProc() (tree, error) {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -382,23 +373,23 @@ func (p *plan) newProc() (tree, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return tree{}, err
 	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, plain|unix.MOUNT_ATTR_NOEXEC)
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, noSuidNoDev|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return tree{}, err
 	}
 	// RLIMIT_NPROC does not apply to root. Not every kernel has pid_max for each namespace.
 	if pids, err := unix.Openat(fd, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 		_, err = unix.Write(pids, fmt.Append(nil, max(p.Limits.Processes, minPids)))
-		p.countsPids = err == nil
+		p.limitsProcesses = err == nil
 		unix.Close(pids)
 	}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return tree{fd: fd, at: "/proc", dir: true}, err
 }
 
-// procs returns the trees for /proc. If parts of the existing /proc are covered, the kernel permits no new one;
-// then the program sees a few files of it, and no processes.
-func (p *plan) procs() ([]tree, error) {
+// procTrees returns the trees for /proc. If parts of the existing /proc are covered, the kernel permits no new /proc;
+// then the program sees only procFiles.
+func (p *plan) procTrees() ([]tree, error) {
 	if !p.NoProc {
 		t, err := p.newProc()
 		if err == nil {
@@ -410,14 +401,14 @@ func (p *plan) procs() ([]tree, error) {
 	}
 	var trees []tree
 	for _, name := range procFiles {
-		if t, err := copyTree("/proc/"+name, "/proc/"+name, plain|unix.MOUNT_ATTR_RDONLY); err == nil {
+		if t, err := copyTree("/proc/"+name, "/proc/"+name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY); err == nil {
 			trees = append(trees, t)
 		}
 	}
 	return trees, nil
 }
 
-// mountProc attaches the trees of procs.
+// mountProc attaches the trees of procTrees. Without a new /proc it creates mount points for them first.
 func (p *plan) mountProc(trees []tree) error {
 	if p.NoProc {
 		for _, t := range trees {
@@ -425,7 +416,7 @@ func (p *plan) mountProc(trees []tree) error {
 				return err
 			}
 		}
-		t, err := newTree("proc", "/proc", plain|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
+		t, err := baseTree("proc", "/proc", noSuidNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
 		if err != nil {
 			return err
 		}
@@ -442,5 +433,5 @@ func (p *plan) mountProc(trees []tree) error {
 // procFiles are files about the machine that reveal nothing about its processes.
 var procFiles = []string{"cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems"}
 
-// minPids is the smallest useful pid_max: the kernel reserves the first 300 process ids of a namespace.
+// minPids is the smallest useful pid_max, for 20 processes: the kernel reserves the first 300 ids of a namespace.
 const minPids = 321

@@ -31,17 +31,17 @@ func (s *Spec) places(p *plan) ([]place, error) {
 	if !p.ReadProfile {
 		for _, dir := range s.Scratch {
 			real, err := filepath.EvalSymlinks(dir)
-			if err == nil && topOf(granted, real) == "" {
+			if err == nil && dirContaining(granted, real) == "" {
 				out = append(out, place{real, asScratch})
 			}
 		}
-		out = append(out, protected(granted, s.Protect)...)
-		out = append(out, p.shown(granted)...)
+		out = append(out, protectPlaces(granted, s.Protect)...)
+		out = append(out, p.showPlaces(granted)...)
 	}
 	for _, name := range s.Hide {
 		if real, err := filepath.EvalSymlinks(name); err == nil {
 			out = append(out, place{real, asHide})
-			out = append(out, pins(granted, real)...)
+			out = append(out, pinPlaces(granted, real)...)
 		}
 	}
 	slices.SortFunc(out, func(a, b place) int {
@@ -68,7 +68,7 @@ func realDirs(dirs []string) ([]string, error) {
 		if !info.IsDir() {
 			return nil, fmt.Errorf("%s is not a directory; name the directory that contains it", dir)
 		}
-		if real == "/" || topOf([]string{"/proc", "/sys", "/dev"}, real) != "" {
+		if real == "/" || dirContaining([]string{"/proc", "/sys", "/dev"}, real) != "" {
 			return nil, fmt.Errorf("%s cannot be granted for writing, because the program could undo its confinement there; name another directory", dir)
 		}
 		out = append(out, real)
@@ -76,29 +76,29 @@ func realDirs(dirs []string) ([]string, error) {
 	slices.Sort(out)
 	var tops []string
 	for _, dir := range out {
-		if topOf(tops, dir) == "" {
+		if dirContaining(tops, dir) == "" {
 			tops = append(tops, dir)
 		}
 	}
 	return tops, nil
 }
 
-func below(name, dir string) bool {
+func isWithin(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// topOf returns the first of the directories that name equals or is below, or "".
-func topOf(dirs []string, name string) string {
+// dirContaining returns the first of the directories that name equals or is below, or "".
+func dirContaining(dirs []string, name string) string {
 	for _, dir := range dirs {
-		if below(name, dir) {
+		if isWithin(name, dir) {
 			return dir
 		}
 	}
 	return ""
 }
 
-// protected returns the places that make names read-only.
-func protected(granted, names []string) []place {
+// protectPlaces returns the places that make names read-only.
+func protectPlaces(granted, names []string) []place {
 	var out []place
 	for _, name := range names {
 		info, err := os.Lstat(name)
@@ -107,7 +107,7 @@ func protected(granted, names []string) []place {
 		}
 		dir, err := filepath.EvalSymlinks(filepath.Dir(name))
 		real := filepath.Join(dir, filepath.Base(name))
-		top := topOf(granted, real)
+		top := dirContaining(granted, real)
 		if err != nil || top == "" || top == real {
 			continue
 		}
@@ -115,20 +115,20 @@ func protected(granted, names []string) []place {
 		if info.Mode()&os.ModeSymlink != 0 {
 			// Only covering a link keeps it from being replaced. Its target is protected by its own name.
 			as = asHide
-			if target, err := filepath.EvalSymlinks(real); err == nil && topOf(granted, target) != "" {
+			if target, err := filepath.EvalSymlinks(real); err == nil && dirContaining(granted, target) != "" {
 				out = append(out, place{target, asProtect})
 			}
 		}
 		out = append(out, place{real, as})
-		out = append(out, pins(granted, real)...)
+		out = append(out, pinPlaces(granted, real)...)
 	}
 	return out
 }
 
-// pins returns places that keep the directories above name from being moved. Otherwise the program could move one
+// pinPlaces returns places that keep the directories above name from being moved. Otherwise the program could move one
 // of them, and a later command would find the file unprotected under the new path.
-func pins(granted []string, name string) []place {
-	top := topOf(granted, name)
+func pinPlaces(granted []string, name string) []place {
+	top := dirContaining(granted, name)
 	if top == "" || top == name {
 		return nil
 	}
@@ -139,8 +139,8 @@ func pins(granted []string, name string) []place {
 	return out
 }
 
-// shown returns places for the paths in covered directories that the program needs.
-func (p *plan) shown(granted []string) []place {
+// showPlaces returns places for the paths in covered directories that the program needs.
+func (p *plan) showPlaces(granted []string) []place {
 	names := []string{p.Dir}
 	if filepath.IsAbs(p.Path) {
 		names = append(names, p.Path)
@@ -152,7 +152,7 @@ func (p *plan) shown(granted []string) []place {
 	var out []place
 	for _, name := range names {
 		real, err := filepath.EvalSymlinks(name)
-		if err == nil && topOf(covered, real) != "" && topOf(granted, real) == "" && !slices.Contains(covered, real) {
+		if err == nil && dirContaining(coveredDirs, real) != "" && dirContaining(granted, real) == "" && !slices.Contains(coveredDirs, real) {
 			out = append(out, place{real, asShow})
 		}
 	}

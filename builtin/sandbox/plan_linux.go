@@ -30,9 +30,9 @@ type plan struct {
 	Files  int  // number of the program's descriptors after the first three
 	Leader bool // the process leads a session or a group
 
-	keeper       *keeper
-	countsPids   bool // the namespace limits the number of its processes
-	callersGroup bool // the program is in the caller's process group, so that it gets the signals of the terminal's keys
+	keeper          *keeper
+	limitsProcesses bool // the namespace limits the number of its processes
+	inCallersGroup  bool // the program is in the caller's process group, so that it gets the signals of the terminal's keys
 }
 
 // A report describes the end of the program. The process writes it to a pipe.
@@ -57,7 +57,7 @@ func (p *plan) code(c *coder) {
 	c.text(&p.Dir)
 	c.numbers(&p.User, &p.Group)
 	c.flags(&p.ReadProfile, &p.Network)
-	coded(c, &p.Places, func(pl *place) { c.text(&pl.Name); c.text(&pl.As) })
+	codeList(c, &p.Places, func(pl *place) { c.text(&pl.Name); c.text(&pl.As) })
 	l := &p.Limits
 	c.numbers(&l.Processes, &l.Files)
 	c.sizes(&l.Memory, &l.FileSize, &l.Temporary)
@@ -150,11 +150,11 @@ func (c *coder) text(v *string) {
 }
 
 func (c *coder) texts(list *[]string) {
-	coded(c, list, c.text)
+	codeList(c, list, c.text)
 }
 
-// coded writes or reads a list.
-func coded[T any](c *coder, list *[]T, element func(*T)) {
+// codeList writes or reads a list.
+func codeList[T any](c *coder, list *[]T, element func(*T)) {
 	n := len(*list)
 	if c.numbers(&n); c.reading {
 		if n < 0 || n > len(c.data) { // an element has at least one byte

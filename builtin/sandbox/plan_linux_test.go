@@ -62,7 +62,7 @@ func fill(v reflect.Value, n *int) {
 
 // TestDeny runs the filter for each number there is and some that there are not.
 func TestDeny(t *testing.T) {
-	for _, calls := range [][]uint32{nil, {0}, {5}, {5, 6, 7}, {7, 5, 5, 1}, deniedAlways, slices.Concat(deniedAlways, deniedAlwaysHere, deniedReading, deniedReadingHere)} {
+	for _, calls := range [][]uint32{nil, {0}, {5}, {5, 6, 7}, {7, 5, 5, 1}, deniedAlways, slices.Concat(deniedAlways, deniedAlwaysArch, deniedInRead, deniedInReadArch)} {
 		f := append(deny(calls), ret(retAllow))
 		for nr := range uint32(newestCall + 50) {
 			want := uint32(retAllow)

@@ -31,7 +31,7 @@ var deniedAlways = []uint32{
 
 // System calls that only the profile read denies. Mounts do not prevent some of them if the program was passed a
 // descriptor.
-var deniedReading = []uint32{
+var deniedInRead = []uint32{
 	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
@@ -87,9 +87,9 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
 		load(dataNr), when(unix.BPF_JGT, newestCall, 1), ret(retNoSys),
 	}
-	denied := slices.Concat(deniedAlways, deniedAlwaysHere)
+	denied := slices.Concat(deniedAlways, deniedAlwaysArch)
 	if read {
-		denied = slices.Concat(denied, deniedReading, deniedReadingHere)
+		denied = slices.Concat(denied, deniedInRead, deniedInReadArch)
 	}
 	f = append(f, deny(denied)...)
 	// The flags of clone3 are in memory, which a filter cannot read: with ENOSYS programs fall back to clone.
@@ -115,9 +115,9 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
-// keepGroup refuses calls that affect a whole process group. With signals it also refuses signals to the group, which
+// denyGroupCalls refuses calls that affect a whole process group. With signals it also refuses signals to the group, which
 // Landlock does from version 6 on.
-func keepGroup(signals bool) []unix.SockFilter {
+func denyGroupCalls(signals bool) []unix.SockFilter {
 	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
 	f := slices.Concat(
 		[]unix.SockFilter{load(dataNr)},
@@ -197,8 +197,8 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 // seccomp restricts the system calls of this thread and of the programs that it starts. It returns the descriptor
 // of the notifications about connect calls, or -1.
 func (p *plan) seccomp() (listener int, err error) {
-	if p.callersGroup {
-		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
+	if p.inCallersGroup {
+		if _, errno := install(denyGroupCalls(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}
 	}

@@ -5,4 +5,4 @@ import "golang.org/x/sys/unix"
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
 // This architecture has no additional system calls that matter.
-var deniedAlwaysHere, deniedReadingHere []uint32
+var deniedAlwaysArch, deniedInReadArch []uint32
