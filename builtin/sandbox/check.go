@@ -10,9 +10,9 @@ type Status struct {
 // A Layer is one of the mechanisms of the sandbox.
 type Layer struct {
 	Name string
-	OK   bool
+	OK   bool // this machine supports the layer
 
-	// Detail is the version, or why the layer is missing and what to do about it.
+	// Detail is the version, or why the layer is missing and the remedy.
 	Detail string
 
 	// Means is the effect of the layer, or of its absence.

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ func Check() Status { return checked() }
 var checked = sync.OnceValue(check)
 
 func check() Status {
-	found, err := probe()
+	probed, err := probe()
 	s := Status{Layers: []Layer{{Name: layerSystem, OK: true, Detail: runtime.GOOS + "/" + runtime.GOARCH}}}
 	add := func(name string, ok bool, detail, means, meansMissing string) {
 		l := Layer{name, ok, detail, means}
@@ -31,7 +32,8 @@ func check() Status {
 		}
 		s.Layers = append(s.Layers, l)
 	}
-	addNested := func(name string, ok bool, detail, means, meansMissing string) { // a layer that needs the namespaces
+	// addNested adds a layer that needs the namespaces.
+	addNested := func(name string, ok bool, detail, means, meansMissing string) {
 		if err != nil {
 			ok, detail, meansMissing = false, "not tried, as there are no namespaces", "no command can be confined"
 		}
@@ -45,20 +47,21 @@ func check() Status {
 		"files are read-only except those that are granted; a command cannot access other processes, sockets and networks; no process outlives the command",
 		"no command can be confined")
 	detail = ""
-	if !found.Proc {
+	if !probed.Proc {
 		detail = "a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc"
 	}
-	addNested(layerProc, found.Proc, detail,
+	addNested(layerProc, probed.Proc, detail,
 		"a command only sees its own processes in /proc",
 		"/proc contains only a few files: ps, and <(…) in a shell, fail in a command")
-	limited, detail := processLimit(found)
+	limited, detail := processLimit(probed)
 	addNested(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
 	detail = ""
 	actions, seccompErr := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
-	if seccompErr != nil || !strings.Contains(string(actions), "errno") {
+	filters := seccompErr == nil && strings.Contains(string(actions), "errno")
+	if !filters {
 		detail = "the kernel has no seccomp filters; use one built with CONFIG_SECCOMP_FILTER"
 	}
-	add(layerSeccomp, detail == "", detail,
+	add(layerSeccomp, filters, detail,
 		"system calls that access other processes or the kernel, or, in the profile read, sockets and metadata, are refused",
 		"no command can be confined")
 	version := landlockVersion()
@@ -72,15 +75,15 @@ func check() Status {
 	add(layerLandlock, version > 0, detail, "read-only files stay read-only through descriptors and named pipes too",
 		"a command may write to named pipes of other programs, and open a descriptor that it was given in another way")
 	detail = ""
-	if !found.Unix {
+	if !probed.Unix {
 		detail = "the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc"
 	}
-	addNested(layerUnix, found.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
+	addNested(layerUnix, probed.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
 	detail = ""
-	if !found.Scratch {
+	if !probed.Scratch {
 		detail = "the kernel does not mount an overlay in a user namespace; use 5.11 or later"
 	}
-	addNested(layerScratch, found.Scratch, detail,
+	addNested(layerScratch, probed.Scratch, detail,
 		"files that a compiler writes to its cache are kept separate, and removed when the command ends",
 		"caches are read-only: grant write access to them, or builds may fail or be slow")
 	return s
@@ -88,11 +91,11 @@ func check() Status {
 
 // processLimit reports whether and how the number of a command's processes is limited. RLIMIT_NPROC does not apply
 // to root.
-func processLimit(found report) (ok bool, detail string) {
+func processLimit(probed report) (limited bool, detail string) {
 	switch id := os.Geteuid(); {
 	case id != 0:
 		return true, fmt.Sprintf("for user %d", id)
-	case found.Pids:
+	case probed.Pids:
 		return true, "for root, by the namespace"
 	}
 	return false, "for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user"
@@ -103,20 +106,20 @@ func namespaceRemedy(err error) string {
 	if errors.Is(err, unix.ENOSYS) {
 		return "the kernel is too old; use 5.12 or later"
 	}
-	for _, sysctl := range []struct{ name, off string }{
+	for _, sysctl := range []struct{ name, forbids string }{
 		{"user.max_user_namespaces", "0"},
 		{"kernel.unprivileged_userns_clone", "0"},
 		{"kernel.apparmor_restrict_unprivileged_userns", "1"},
 	} {
 		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(sysctl.name, ".", "/"))
-		if err == nil && strings.TrimSpace(string(value)) == sysctl.off {
-			return fmt.Sprintf("sysctl %s is %s, which forbids user namespaces; change it", sysctl.name, sysctl.off)
+		if err == nil && strings.TrimSpace(string(value)) == sysctl.forbids {
+			return fmt.Sprintf("sysctl %s is %s, which forbids user namespaces; change it", sysctl.name, sysctl.forbids)
 		}
 	}
 	return "user namespaces may be forbidden, as in a container by its seccomp profile; allow clone and unshare there"
 }
 
-// probe starts this program in a sandbox with all layers, and returns which of them worked.
+// probe starts the init process with all layers and no program, and returns which layers worked.
 func probe() (report, error) {
 	if disabledByTest.Namespaces {
 		return report{}, errors.New("disabled by a test")
@@ -128,16 +131,13 @@ func probe() (report, error) {
 		return report{}, err
 	}
 	p.Probe = true
-	c, err := start(cmd, p)
+	c, err := prepare(cmd, p)
 	if err != nil {
 		return report{}, err
 	}
 	runErr := cmd.Run()
 	r, err := c.end()
-	if err == nil && runErr != nil {
-		err = runErr
-	}
-	return r, err
+	return r, cmp.Or(err, runErr)
 }
 
 // machineMemory returns the machine's memory in bytes; 0 if it is unknown.
@@ -149,5 +149,5 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// disabledByTest disables layers, for tests; it cannot enable one.
+// disabledByTest are layers that a test makes appear missing.
 var disabledByTest struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The started process recognizes its task by its name, and by a sealedFile file in memory with the plan. A process does
-// not have both by accident.
+// The init process is this program, started again. It recognizes that it must confine itself by its name and by a sealed
+// file in memory with the plan, which no process has by accident.
 const (
 	initName = "kitbag-sandbox-init"
 	planName = "kitbag-sandbox-plan"
@@ -27,10 +27,10 @@ const (
 	allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 )
 
-// Command changes cmd, which has not been started, so that its program runs confined: with the same arguments,
+// Command changes cmd, which must not be started yet, so that its program runs confined: with the same arguments,
 // environment, directory, files and exit code. TMPDIR is a private temporary directory in memory. A signal sent to
-// the process, or to the group it leads, reaches the program; when the calling process ends, the program and all
-// processes that it started are killed.
+// the process of cmd, or to the group that it leads, reaches the program. When the calling process ends, the program
+// and all processes that it started are killed.
 //
 // The caller must call cleanup after [exec.Cmd.Wait], or if cmd is not started. cleanup returns an error if the
 // program did not start, which the exit code does not show.
@@ -52,11 +52,11 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c, err := start(cmd, p)
+	c, err := prepare(cmd, p)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c.before = s.covers(p)
+	c.guarded = s.guardedFiles(p)
 	return c.cleanup, nil
 }
 
@@ -68,7 +68,7 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 		ReadProfile: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
 	p.NoLandlock, p.NoProc, p.NoScratch = disabledByTest.Landlock, disabledByTest.Proc, disabledByTest.Scratch
-	p.NoUnix = p.ReadProfile || disabledByTest.Proc || disabledByTest.Unix
+	p.NoUnix = p.ReadProfile || disabledByTest.Proc || disabledByTest.Unix // the connector needs /proc
 	if len(p.Args) == 0 {
 		p.Args = []string{p.Path}
 	}
@@ -97,14 +97,14 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 
 // A confinedCmd is a command between Command and cleanup.
 type confinedCmd struct {
-	cmd    *exec.Cmd
-	files  []*os.File // files that the process inherits; nil after cleanup
-	report *os.File   // the pipe with the process's report
-	before []cover    // the protected and hidden files before the program ran
+	cmd     *exec.Cmd
+	files   []*os.File // files that the init process inherits; nil after cleanup
+	report  *os.File   // the pipe with the reports of the init process
+	guarded []guardedFile
 }
 
-// start changes cmd so that it starts this program again, with the plan p.
-func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
+// prepare changes cmd so that it starts the init process with the plan p.
+func prepare(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 	planFile, err := sealedFile(encode(p))
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
@@ -125,20 +125,20 @@ func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	// Share the memory of this process until exec, since copying a large one takes milliseconds. Package syscall could
-	// not set the ids in the user namespace then, so the new process does; see mapUser.
+	// Share memory until exec, since copying that of a large process takes milliseconds. With these flags package syscall
+	// cannot set the ids in the user namespace; mapUser does.
 	attr.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	if !p.ReadProfile {
-		attr.Cloneflags |= syscall.CLONE_NEWIPC // the profile read needs none: it refuses IPC calls
+		attr.Cloneflags |= syscall.CLONE_NEWIPC // the profile read refuses IPC calls instead
 	}
 	if p.ownNetwork() {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	// These apply only in the new namespaces, and the program gets none. An overlay needs the last four
-	// in the process that mounted it.
+	// Capabilities of the init process, which are valid only in the new namespaces. The program gets none.
 	attr.AmbientCaps = []uintptr{
-		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
+		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_PTRACE,
+		unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID, // an overlay acts with those of the process that mounted it
 	}
 	cmd.SysProcAttr = &attr
 	return c, nil
@@ -147,7 +147,7 @@ func start(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 // ownNetwork reports whether the program has its own network namespace.
 func (p *plan) ownNetwork() bool { return !p.ReadProfile && !p.Network }
 
-// sealedFile returns a file in memory with data, which cannot be changed.
+// sealedFile returns a file in memory whose content, data, cannot be changed.
 func sealedFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(planName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -174,19 +174,19 @@ func (c *confinedCmd) cleanup() (Result, error) {
 		return Result{}, fmt.Errorf("sandbox: %w", err)
 	}
 	res := Result{Signal: syscall.Signal(r.Signal), Left: r.Left}
-	for _, was := range c.before {
-		switch now := identify(was.name, was.statFlags); {
-		case now == (identity{}) || now == was.identity:
-		case was.identity != (identity{}):
-			res.Replaced = append(res.Replaced, was.name)
-		case was.protected:
-			res.Made = append(res.Made, was.name)
+	for _, file := range c.guarded {
+		switch now := identify(file.name, file.statFlags); {
+		case now == (identity{}) || now == file.identity: // there is no new file
+		case file.identity != (identity{}):
+			res.Replaced = append(res.Replaced, file.name)
+		case file.protected:
+			res.Made = append(res.Made, file.name)
 		}
 	}
 	return res, nil
 }
 
-// end kills the process, closes its files, and returns its report.
+// end kills the init process if it still runs, closes its files, and returns its last report.
 func (c *confinedCmd) end() (report, error) {
 	for _, f := range c.files {
 		f.Close()
@@ -197,7 +197,7 @@ func (c *confinedCmd) end() (report, error) {
 		return report{}, nil // the command was not started
 	}
 	if c.cmd.ProcessState == nil {
-		c.cmd.Process.Kill() // which kills all processes of the namespace
+		c.cmd.Process.Kill() // the kernel then kills all processes of the namespace
 	}
 	var r report
 	data, err := io.ReadAll(c.report)
@@ -205,15 +205,12 @@ func (c *confinedCmd) end() (report, error) {
 		data, err = decode(data, &r)
 	}
 	if err != nil {
-		return report{}, fmt.Errorf("read the report of the process: %w", err)
+		return report{}, fmt.Errorf("read the report of the init process: %w", err)
 	}
-	switch {
-	case r.Error != "" && r.Errno != 0:
-		return report{}, fmt.Errorf("%s: %w", r.Error, syscall.Errno(r.Errno))
-	case r.Error != "":
-		return report{}, errors.New(r.Error)
-	case !r.Started:
-		return report{}, errors.New("the process was killed before the program started")
+	if err := r.err(); err != nil {
+		return report{}, err
+	} else if !r.Started {
+		return report{}, errors.New("the init process was killed before the program started")
 	}
 	return r, nil
 }

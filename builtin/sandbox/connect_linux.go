@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Unix socket is reached by a path, and no namespace separates paths from those of other programs. A seccomp
-// filter cannot read a path in memory. So the kernel notifies this process of each connect call
-// (SECCOMP_RET_USER_NOTIF), and this process connects the program's socket itself. It does not let the call
-// continue after a check, because another thread could change the address in between.
+// A program must not connect to a Unix socket of another program. No namespace separates the paths of their sockets, and
+// a seccomp filter cannot read a path in memory. So the kernel notifies this process of each connect call
+// (SECCOMP_RET_USER_NOTIF), and this process checks the address and connects the program's socket itself. If it let the
+// call continue after the check, another thread of the program could change the address in between.
 
-// A notification is struct seccomp_notif, a response struct seccomp_notif_resp.
+// A notification is struct seccomp_notif of the kernel.
 type notification struct {
 	ID    uint64
 	Pid   uint32
@@ -35,6 +35,7 @@ type notification struct {
 	Args  [6]uint64
 }
 
+// A response is struct seccomp_notif_resp of the kernel.
 type response struct {
 	ID    uint64
 	Value int64
@@ -44,9 +45,9 @@ type response struct {
 
 // A connector makes the connections of the program.
 type connector struct {
-	listener int      // descriptor of the notifications; -1 if there are none
-	shared   bool     // the network is that of the machine, which has sockets of other programs
-	private  []uint32 // devices of file systems that only the program sees
+	listener       int      // descriptor of the notifications; -1 if there are none
+	machineNetwork bool     // the network namespace also has sockets of other programs
+	privateDevices []uint32 // of file systems that only the program sees
 }
 
 // respond receives one notification, and responds to it in another goroutine.
@@ -59,7 +60,7 @@ func (c *connector) respond() {
 		r := response{ID: n.ID, Error: -int32(c.connect(n))}
 		ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
 	}()
-	runtime.Gosched()
+	runtime.Gosched() // before the caller blocks in poll, where the goroutine would wait for another thread
 }
 
 func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
@@ -67,7 +68,8 @@ func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// connect does the work of the system call, unless the target is a Unix socket of another program.
+// connect does the work of the system call, unless the target is a Unix socket of another program. It returns the
+// errno for the caller.
 func (c *connector) connect(notif *notification) syscall.Errno {
 	size := int32(notif.Args[2])
 	if size < 0 || int(size) > unix.SizeofSockaddrAny {
@@ -81,13 +83,13 @@ func (c *connector) connect(notif *notification) syscall.Errno {
 			return unix.EFAULT
 		}
 	}
-	fd, err := descriptor(int(notif.Pid), int(int32(notif.Args[0])))
+	fd, err := copyDescriptor(int(notif.Pid), int(int32(notif.Args[0])))
 	if err != nil {
 		return errnoOf(err)
 	}
 	defer unix.Close(fd)
 	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&notif.ID)) != 0 {
-		return unix.EINTR // the calling thread has ended, and its id may be another's
+		return unix.EINTR // the calling thread has ended; the address and descriptor may be of another one with its id
 	}
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -99,32 +101,27 @@ func (c *connector) connect(notif *notification) syscall.Errno {
 	case unix.AF_INET, unix.AF_INET6:
 		return connectRaw(fd, addr)
 	}
-	return unix.EPERM // this process has privileges there that the program lacks
+	return unix.EPERM // such as AF_NETLINK, where this process has privileges that the program lacks
 }
 
 func connectRaw(fd int, addr []byte) syscall.Errno {
-	var none byte
-	at := &none
-	if len(addr) > 0 {
-		at = &addr[0]
-	}
-	_, _, errno := syscall.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(at)), uintptr(len(addr)))
+	_, _, errno := syscall.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(addr))), uintptr(len(addr)))
 	return errno
 }
 
 // connectUnix connects fd to an address as the thread tid would resolve it.
 func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
-	const head = 2 // the family
-	if len(addr) <= head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX || len(addr) > unix.SizeofSockaddrUnix {
+	const familySize = 2
+	if len(addr) <= familySize || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX || len(addr) > unix.SizeofSockaddrUnix {
 		return unix.EINVAL
 	}
-	if addr[head] == 0 { // an abstract address, which belongs to the network namespace
-		if c.shared {
+	if addr[familySize] == 0 { // an abstract address, which belongs to the network namespace
+		if c.machineNetwork {
 			return unix.EACCES
 		}
 		return connectToProgram(fd, addr)
 	}
-	name, _, _ := bytes.Cut(addr[head:], []byte{0})
+	name, _, _ := bytes.Cut(addr[familySize:], []byte{0})
 	at, err := lookUp(tid, string(name))
 	if err != nil {
 		return errnoOf(err)
@@ -137,15 +134,17 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return unix.ECONNREFUSED
 	}
-	if own, err := c.madeByProgram(at); err != nil || !own {
+	if made, err := c.madeByProgram(at); err != nil || !made {
 		return unix.EACCES
 	}
+	// The path of the descriptor leads to the file that was checked, even if the program has replaced it.
 	file := fmt.Append([]byte{addr[0], addr[1]}, "/proc/self/fd/", at, "\x00")
 	return connectToProgram(fd, file)
 }
 
 // connectToProgram connects, and disconnects again if the listening process is not one of the program's: other processes
-// have no id in this namespace. It is a second check after madeByProgram; until it, another thread of the program may write.
+// have no id in this namespace. This is a second check after madeByProgram. Before it ends, another thread of the program
+// may already write to the socket.
 func connectToProgram(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
 	if errno != 0 {
@@ -158,10 +157,10 @@ func connectToProgram(fd int, addr []byte) syscall.Errno {
 	return 0
 }
 
-// lookUp resolves name as the thread would, and opens the result with O_PATH.
+// lookUp resolves name as the thread tid would, and opens the file with O_PATH.
 func lookUp(tid int, name string) (int, error) {
 	proc := fmt.Sprintf("/proc/%d", tid)
-	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} {
+	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} { // in this process they lead to this process
 		if rest, ok := strings.CutPrefix(name, self); ok {
 			name = proc + "/" + rest
 		}
@@ -174,9 +173,9 @@ func lookUp(tid int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC, 0)
 }
 
-// descriptor returns a copy of a descriptor of the thread's process.
-func descriptor(tid, fd int) (int, error) {
-	pid := tid
+// copyDescriptor returns a copy of the descriptor fd of the thread's process.
+func copyDescriptor(tid, fd int) (int, error) {
+	pid := tid // if the thread is its process's first
 	for line := range lines(fmt.Sprintf("/proc/%d/status", tid)) {
 		if n, ok := strings.CutPrefix(line, "Tgid:"); ok {
 			fmt.Sscan(n, &pid)
@@ -197,57 +196,61 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EACCES
 }
 
-// madeByProgram reports whether the program created the socket file at. The kernel lists the sockets of a network namespace
-// with their files. If that namespace is shared, a process of the program must also have the socket open.
+// madeByProgram reports whether the program created the socket file that is open as at. The kernel lists the sockets of
+// the network namespace with their files. If other programs are in that namespace, a process of the program must also
+// have the socket open.
 func (c *connector) madeByProgram(at int) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
-		return false, err // the program could not have created it
+		return false, err // the program cannot create files on a read-only mount
 	}
 	file, err := statMounted(at)
 	if err != nil {
 		return false, err
 	}
-	if slices.Contains(c.private, file.mount) {
-		return true, nil // only the program sees its own file systems
-	}
-	var found []uint32
-	err = eachUnixSocket(func(inode uint32, sf socketFile) {
-		if sf == (socketFile{uint32(file.inode), file.mount}) {
-			found = append(found, inode)
-		}
-	})
-	if err != nil || len(found) == 0 {
-		return false, err
-	}
-	// The list has only half of the inode number, and the device of the mount. If that is not unique, it may mean
-	// another file.
-	exact := file.inode>>32 == 0 && file.device == file.mount
-	if exact && !c.shared {
+	if slices.Contains(c.privateDevices, file.mountDevice) {
 		return true, nil
 	}
-	for _, inode := range found {
+	var sockets []uint32 // inode numbers of the sockets that may be bound to the file
+	err = eachUnixSocket(func(inode uint32, listed socketFile) {
+		if listed == (socketFile{uint32(file.inode), file.mountDevice}) {
+			sockets = append(sockets, inode)
+		}
+	})
+	if err != nil || len(sockets) == 0 {
+		return false, err
+	}
+	// A listed file has only the low half of the inode number, and the device of the mount: another file may have both.
+	unique := file.inode>>32 == 0 && file.device == file.mountDevice
+	if unique && !c.machineNetwork {
+		return true, nil
+	}
+	for _, inode := range sockets {
 		socket, err := copySocket(inode)
 		if err != nil {
-			return false, nil
+			return false, nil // no process of the program has the socket open
 		}
-		same := exact || isBoundTo(socket, file)
+		bound := unique || isBoundTo(socket, file)
 		unix.Close(socket)
-		if !same {
+		if !bound {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// A mountedFile identifies a file. In some file systems the device of a file differs from that of its mount.
+// A mountedFile identifies a file. In some file systems, such as btrfs, the device of a file differs from that of its
+// mount.
 type mountedFile struct {
-	inode         uint64
-	device, mount uint32
+	inode               uint64
+	device, mountDevice uint32 // deviceNumber
 }
 
 // A socketFile is a file as the kernel lists it for a socket, struct unix_diag_vfs.
 type socketFile struct{ inode, device uint32 }
+
+// deviceNumber returns the number that the kernel uses in unix_diag_vfs.
+func deviceNumber(major, minor uint32) uint32 { return major<<20 | minor }
 
 func statMounted(fd int) (mountedFile, error) {
 	var st unix.Statx_t
@@ -259,40 +262,39 @@ func statMounted(fd int) (mountedFile, error) {
 		var parent int
 		var major, minor uint32
 		if _, err := fmt.Sscanf(line, "%d %d %d:%d ", &id, &parent, &major, &minor); err == nil && id == st.Mnt_id {
-			return mountedFile{st.Ino, st.Dev_major<<20 | st.Dev_minor, major<<20 | minor}, nil
+			return mountedFile{st.Ino, deviceNumber(st.Dev_major, st.Dev_minor), deviceNumber(major, minor)}, nil
 		}
 	}
 	return mountedFile{}, unix.ENOENT
 }
 
-// isBoundTo reports whether the file is that of the socket. The kernel reports a socket's file only to a process with
-// CAP_NET_ADMIN in its network namespace.
+// isBoundTo reports whether the socket is bound to the file. The kernel answers only a process with CAP_NET_ADMIN in the
+// network namespace of the socket.
 func isBoundTo(socket int, file mountedFile) bool {
-	const fileOfSocket = 0x89e0 // SIOCUNIXFILE
-	at, err := unix.IoctlRetInt(socket, fileOfSocket)
+	const siocUnixFile = 0x89e0 // SIOCUNIXFILE
+	at, err := unix.IoctlRetInt(socket, siocUnixFile)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(at)
-	got, err := statMounted(at)
-	return err == nil && got == file
+	bound, err := statMounted(at)
+	return err == nil && bound == file
 }
 
-// copySocket returns a copy of a descriptor of the socket from one of the program's processes, which are all processes
-// in this namespace.
+// copySocket returns a copy of a descriptor of the socket from one of the program's processes: /proc has no others.
 func copySocket(inode uint32) (int, error) {
-	names, _ := filepath.Glob("/proc/[0-9]*")
-	for _, name := range names {
-		pid, err := strconv.Atoi(filepath.Base(name))
+	procDirs, _ := filepath.Glob("/proc/[0-9]*") // fails only if the pattern is malformed
+	for _, procDir := range procDirs {
+		pid, err := strconv.Atoi(filepath.Base(procDir))
 		if err != nil {
 			continue
 		}
-		process, err := unix.PidfdOpen(pid, 0)
+		pidfd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue
 		}
-		fd, err := copySocketFrom(process, name, inode)
-		unix.Close(process)
+		fd, err := copySocketFrom(pidfd, procDir, inode)
+		unix.Close(pidfd)
 		if err == nil {
 			return fd, nil
 		}
@@ -300,41 +302,43 @@ func copySocket(inode uint32) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// maxUnlisted is how many descriptors are tried of a process whose descriptors cannot be listed because it is not
-// dumpable.
+// maxUnlisted is how many descriptors are tried of a process that is not dumpable, since they cannot be listed.
 const maxUnlisted = 256
 
-func copySocketFrom(process int, name string, inode uint32) (int, error) {
+func copySocketFrom(pidfd int, procDir string, inode uint32) (int, error) {
 	want := fmt.Sprintf("socket:[%d]", inode)
-	entries, listErr := os.ReadDir(name + "/fd")
+	entries, listErr := os.ReadDir(procDir + "/fd")
 	for _, e := range entries {
-		if link, err := os.Readlink(name + "/fd/" + e.Name()); err == nil && link == want {
+		if link, err := os.Readlink(procDir + "/fd/" + e.Name()); err == nil && link == want {
 			fd, err := strconv.Atoi(e.Name())
 			if err != nil {
 				return -1, err
 			}
-			return unix.PidfdGetfd(process, fd, 0)
+			return unix.PidfdGetfd(pidfd, fd, 0)
 		}
 	}
-	for fd := 0; listErr != nil && fd < maxUnlisted; fd++ {
-		got, err := unix.PidfdGetfd(process, fd, 0)
+	if listErr == nil {
+		return -1, unix.ENOENT
+	}
+	for fd := range maxUnlisted {
+		socket, err := unix.PidfdGetfd(pidfd, fd, 0)
 		if err != nil {
 			continue
 		}
 		var st unix.Stat_t
-		if unix.Fstat(got, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Ino == uint64(inode) {
-			return got, nil
+		if unix.Fstat(socket, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Ino == uint64(inode) {
+			return socket, nil
 		}
-		unix.Close(got)
+		unix.Close(socket)
 	}
 	return -1, unix.ENOENT
 }
 
 // Constants of the kernel's linux/unix_diag.h.
 const (
-	diagShowFile    = 2 // UDIAG_SHOW_VFS
-	diagFile        = 1 // UNIX_DIAG_VFS
-	diagMessageSize = 16
+	diagShowFile    = 2  // UDIAG_SHOW_VFS
+	diagFile        = 1  // UNIX_DIAG_VFS
+	diagMessageSize = 16 // of struct unix_diag_msg, in bytes
 )
 
 // eachUnixSocket calls f for each Unix socket of this network namespace that has a file.
@@ -345,7 +349,7 @@ func eachUnixSocket(f func(inode uint32, file socketFile)) error {
 	}
 	defer unix.Close(fd)
 	native := binary.NativeEndian
-	req := native.AppendUint32(nil, 40) // bytes of the request
+	req := native.AppendUint32(nil, 40) // bytes of the request: struct nlmsghdr, struct unix_diag_req
 	req = native.AppendUint16(req, unix.SOCK_DIAG_BY_FAMILY)
 	req = native.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	req = append(req, make([]byte, 8)...)        // sequence, port
@@ -377,15 +381,15 @@ func eachUnixSocket(f func(inode uint32, file socketFile)) error {
 				return unix.EACCES
 			case len(m.Data) >= diagMessageSize:
 				if file, ok := fileInAttrs(m.Data[diagMessageSize:]); ok {
-					f(native.Uint32(m.Data[4:]), file)
+					f(native.Uint32(m.Data[4:]), file) // after family, type, state and padding, a byte each
 				}
 			}
 		}
 	}
 }
 
-// fileInAttrs returns the file from the attributes of a socket.
-func fileInAttrs(attrs []byte) (socketFile, bool) {
+// fileInAttrs returns the file from the attributes of a socket. A socket without a path has none.
+func fileInAttrs(attrs []byte) (file socketFile, ok bool) {
 	native := binary.NativeEndian
 	for len(attrs) >= unix.SizeofRtAttr {
 		size := int(native.Uint16(attrs))
@@ -395,7 +399,7 @@ func fileInAttrs(attrs []byte) (socketFile, bool) {
 		if native.Uint16(attrs[2:]) == diagFile && size >= unix.SizeofRtAttr+8 {
 			return socketFile{native.Uint32(attrs[4:]), native.Uint32(attrs[8:])}, true
 		}
-		attrs = attrs[min(len(attrs), (size+3)&^3):]
+		attrs = attrs[min(len(attrs), (size+3)&^3):] // attributes are aligned to 4 bytes
 	}
 	return socketFile{}, false
 }

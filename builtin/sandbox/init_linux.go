@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exitFailed is the exit code of a program that was not started.
+// exitFailed is the exit code of the init process if it cannot start the program, or cannot wait for its end.
 const exitFailed = 126
 
-// init confines this process and runs a program in it, if Command has started this process. Then it does not return.
+// init runs the plan and exits, if this process was started as the init process of a sandbox.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != initName {
 		return
@@ -36,42 +36,47 @@ func init() {
 	if err != nil || link != planLink || sealErr != nil || seals != allSeals {
 		return
 	}
-	// Confinement applies to a thread, from which the program must be started.
+	// Confinement applies to one thread. The program must be started from it.
 	runtime.LockOSThread()
 	os.Exit(runInit(fd))
 }
 
-// runInit runs the plan in the descriptor fd, as the first process of its namespaces. It returns the exit code.
-func runInit(fd int) int {
+// runInit runs the plan in the descriptor fd, and reports to the pipe in the descriptor after it.
+func runInit(fd int) (exitCode int) {
 	reportPipe := os.NewFile(uintptr(fd+1), "report")
 	code, r := runPlan(os.NewFile(uintptr(fd), "plan"), reportPipe)
-	if r.Error != "" {
-		fmt.Fprintln(os.Stderr, "sandbox:", r.text())
+	if err := r.err(); err != nil {
+		fmt.Fprintln(os.Stderr, "sandbox:", err)
 	}
 	reportPipe.Write(encode(&r))
 	return code
 }
 
-func (r *report) text() string {
-	if r.Errno != 0 {
-		return r.Error + ": " + syscall.Errno(r.Errno).Error()
+// err returns the error of the report, from which failed made it.
+func (r *report) err() error {
+	switch {
+	case r.Error == "":
+		return nil
+	case r.Errno == 0:
+		return errors.New(r.Error)
 	}
-	return r.Error
+	return fmt.Errorf("%s: %w", r.Error, syscall.Errno(r.Errno))
 }
 
-// failed returns the exit code and the report for a program that could not be run.
-func failed(err error) (int, report) {
-	r := report{Error: err.Error()}
+// failed returns the exit code and the report for a program that could not be run. The report keeps the errno apart, so
+// that the caller of Command can test for it.
+func failed(err error) (exitCode int, r report) {
+	r = report{Error: err.Error()}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		r.Errno, r.Error = int(errno), strings.TrimSuffix(r.Error, ": "+errno.Error())
 	}
 	return exitFailed, r
 }
 
-// runPlan confines this process, and runs the program of the plan. It returns the exit code and the report.
-func runPlan(planFile, reportPipe *os.File) (int, report) {
+// runPlan confines this process, and runs the program of the plan.
+func runPlan(planFile, reportPipe *os.File) (exitCode int, last report) {
 	var p plan
-	data, err := io.ReadAll(io.NewSectionReader(planFile, 0, math.MaxInt64))
+	data, err := io.ReadAll(io.NewSectionReader(planFile, 0, math.MaxInt64)) // the offset is at the end, where the writer left it
 	planFile.Close()
 	if err == nil {
 		_, err = decode(data, &p)
@@ -79,9 +84,9 @@ func runPlan(planFile, reportPipe *os.File) (int, report) {
 	if err != nil {
 		return failed(fmt.Errorf("read the plan: %w", err))
 	}
-	// Other threads receive signals while this one mounts file systems.
-	signals, ready := make(chan os.Signal, 16), make(chan struct{})
-	go func() { signal.Notify(signals, forwardedSignals...); close(ready) }()
+	// Notify takes a while: another thread calls it while this one mounts file systems.
+	signals, notified := make(chan os.Signal, 16), make(chan struct{})
+	go func() { signal.Notify(signals, forwardedSignals...); close(notified) }()
 	listener, err := p.confine()
 	if err != nil {
 		return failed(err)
@@ -89,24 +94,25 @@ func runPlan(planFile, reportPipe *os.File) (int, report) {
 	if p.Probe {
 		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.limitsProcesses, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
-	<-ready
-	reportPipe.Write(encode(&report{Started: true})) // before it starts, as its first effect may make the caller kill this process
-	pid, err := p.run()
+	<-notified
+	// Report before the start, as the caller may kill this process on the first effect of the program.
+	reportPipe.Write(encode(&report{Started: true}))
+	pid, err := p.startProgram()
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
 	if p.inCallersGroup {
-		unix.Setpgid(0, 0) // so that a signal to the group reaches the program only once
+		unix.Setpgid(0, 0) // so that a signal to the caller's group reaches the program only once
 		go forward(signals, pid)
 	} else {
 		go forward(signals, -pid)
 	}
-	go watch(reportPipe, &connector{listener: listener, shared: p.Network, private: p.private()}, p.keeper)
+	go watch(reportPipe, &connector{listener: listener, machineNetwork: p.Network, privateDevices: p.privateDevices()}, p.keeper)
 	return wait(pid)
 }
 
 // confine removes the rights that the program must not have from this process or thread. It returns the descriptor
-// of the notifications about connect calls.
+// of the notifications about connect calls, or -1.
 func (p *plan) confine() (listener int, err error) {
 	if err := p.mapUser(); err != nil {
 		return -1, err
@@ -126,14 +132,14 @@ func (p *plan) confine() (listener int, err error) {
 		return -1, err
 	}
 	p.inCallersGroup = !p.Leader && hasTerminal()
-	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(uint(3+p.Files), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("close_range: %w", err)
 	}
-	// The program must not read the memory of this process, which keeps some privileges.
+	// The program must not read the memory of this process, whose other threads keep their capabilities.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return -1, fmt.Errorf("dumpable: %w", err)
 	}
-	if err := p.limit(); err != nil {
+	if err := p.setLimits(); err != nil {
 		return -1, err
 	}
 	if err := dropPrivileges(); err != nil {
@@ -145,25 +151,27 @@ func (p *plan) confine() (listener int, err error) {
 	return p.seccomp()
 }
 
-// mapUser maps the user and the group into the new user namespace.
+// mapUser maps the caller's user and group to the same ids in the new user namespace.
 func (p *plan) mapUser() error {
-	for _, m := range [][2]string{
-		{"setgroups", "deny"}, {"gid_map", fmt.Sprintf("%d %[1]d 1", p.Group)}, {"uid_map", fmt.Sprintf("%d %[1]d 1", p.User)},
+	for _, file := range []struct{ name, content string }{
+		{"setgroups", "deny"}, // without which gid_map is not writable
+		{"gid_map", fmt.Sprintf("%d %[1]d 1", p.Group)},
+		{"uid_map", fmt.Sprintf("%d %[1]d 1", p.User)},
 	} {
-		fd, err := unix.Open("/proc/self/"+m[0], unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/proc/self/"+file.name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
-			_, err = unix.Write(fd, []byte(m[1]))
+			_, err = unix.Write(fd, []byte(file.content))
 			unix.Close(fd)
 		}
 		if err != nil {
-			return fmt.Errorf("user namespace: %s: %w", m[0], err)
+			return fmt.Errorf("user namespace: %s: %w", file.name, err)
 		}
 	}
 	return nil
 }
 
-// replaceNull replaces /dev/null in the first three descriptors by the private one, which is mounted read-only:
-// otherwise a program of the device's owner could change the mode of the machine's.
+// replaceNull reopens /dev/null where it is one of the first three descriptors. The new descriptor is of a read-only
+// mount; with the caller's, a program with the rights of root could change the mode of the machine's /dev/null.
 func replaceNull() error {
 	for fd := range 3 {
 		var st unix.Stat_t
@@ -187,8 +195,8 @@ func replaceNull() error {
 	return nil
 }
 
-// limit sets the limits of the program. They apply to this process, too.
-func (p *plan) limit() error {
+// setLimits sets the resource limits of the program and of this process.
+func (p *plan) setLimits() error {
 	limits := []struct {
 		name  string
 		which int
@@ -217,8 +225,7 @@ func (p *plan) limit() error {
 	return nil
 }
 
-// run starts the program.
-func (p *plan) run() (pid int, err error) {
+func (p *plan) startProgram() (pid int, err error) {
 	files := make([]uintptr, 3+p.Files)
 	for i := range files {
 		files[i] = uintptr(i)
@@ -233,8 +240,8 @@ func (p *plan) run() (pid int, err error) {
 	})
 }
 
-// hasTerminal reports whether the caller gave the program a terminal. Only then is the program in the caller's
-// session, and can open that terminal by name.
+// hasTerminal reports whether the caller gave the program a terminal. Only such a program is in the caller's session,
+// and can open the terminal by name.
 func hasTerminal() bool {
 	for fd := range 3 {
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
@@ -260,37 +267,38 @@ func forward(signals <-chan os.Signal, pid int) {
 	}
 }
 
-// watch responds to the notifications about connect calls, and keeps places covered. When the calling process, which
-// has the other end of the pipe, has ended, watch exits, which kills all processes of the namespace.
+// watch responds to the notifications about connect calls, and keeps places covered. When the calling process has ended,
+// which had the other end of the pipe, watch exits. The kernel then kills all processes of the namespace.
 func watch(reportPipe *os.File, c *connector, k *keeper) {
 	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		mounts = -1 // without /proc the keeper only polls
 	}
 	fds := []unix.PollFd{{Fd: int32(reportPipe.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
+	caller, connects, mountChanges := &fds[0], &fds[1], &fds[2]
 	interval := k.look()
 	for {
 		n, err := unix.Poll(fds, int(interval/time.Millisecond))
 		if err != nil && err != unix.EINTR {
 			return
 		}
-		if n == 0 || fds[2].Revents != 0 {
+		if n == 0 || mountChanges.Revents != 0 {
 			interval = k.look()
 		}
 		switch {
-		case fds[0].Revents != 0:
+		case caller.Revents != 0:
 			os.Exit(exitFailed)
-		case fds[1].Revents&unix.POLLIN != 0:
+		case connects.Revents&unix.POLLIN != 0:
 			c.respond()
-		case fds[1].Revents != 0:
-			fds[1].Fd = -1 // no process is left that could connect
+		case connects.Revents != 0:
+			connects.Fd = -1 // no process is left that could connect
 		}
 	}
 }
 
-// wait waits for the program, reaps other processes that end before it, and returns how the program ended.
-func wait(pid int) (int, report) {
-	r := report{Started: true}
+// wait waits for the program, and reaps other processes that end before the program.
+func wait(pid int) (exitCode int, r report) {
+	r.Started = true
 	for {
 		var status syscall.WaitStatus
 		got, err := syscall.Wait4(-1, &status, 0, nil)
@@ -301,23 +309,23 @@ func wait(pid int) (int, report) {
 		case got != pid:
 		case status.Signaled():
 			r.Signal = int(status.Signal())
-			r.Left = left()
+			r.Left = othersLeft()
 			return 128 + r.Signal, r
 		default:
-			r.Left = left()
+			r.Left = othersLeft()
 			return status.ExitStatus(), r
 		}
 	}
 }
 
-// left reports whether any other process is left.
-func left() bool {
+// othersLeft reports whether a process of the namespace still runs, after the program has ended.
+func othersLeft() bool {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		if err == nil && pid > 0 || err == syscall.EINTR {
-			continue // it has ended, too
+			continue // this process has ended, too
 		}
-		return err == nil
+		return err == nil // otherwise ECHILD
 	}
 }
 

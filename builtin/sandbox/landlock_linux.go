@@ -20,7 +20,7 @@ const (
 	landNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK // handled, but granted nowhere
 )
 
-// Versions of Landlock that added features that are used here.
+// Versions of Landlock that added the features used here.
 const (
 	abiRefer    = 2
 	abiTruncate = 3
@@ -38,9 +38,9 @@ func landlockVersion() int {
 	return int(n)
 }
 
-// landlock restricts this thread, and the programs that it starts, to reading files and writing those of the
-// plan. Mounts already do that, but they prevent neither the use of descriptors that were opened before, nor
-// writing to a named pipe. It fails without no_new_privs.
+// landlock restricts this thread, and the programs that it starts, to reading files and writing those of the plan. Mounts
+// already do that, but a program can still open a read-only descriptor again for writing, and write to a named pipe.
+// It fails without no_new_privs.
 func (p *plan) landlock() error {
 	version := landlockVersion()
 	if version == 0 || p.NoLandlock {
@@ -63,7 +63,7 @@ func (p *plan) landlock() error {
 	if version >= abiScope {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	size := unsafe.Sizeof(attr.Handled_access_fs)
+	size := unsafe.Sizeof(attr.Handled_access_fs) // older versions know only the first fields
 	if version >= abiTCP {
 		size += unsafe.Sizeof(attr.Handled_access_net)
 	}
@@ -104,6 +104,7 @@ func (p *plan) writable() []string {
 	return names
 }
 
+// landlockAllow adds a rule that grants access at and below name.
 func landlockAllow(ruleset int, name string, access uint64) error {
 	at, err := enter(name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
@@ -112,7 +113,7 @@ func landlockAllow(ruleset int, name string, access uint64) error {
 		return fmt.Errorf("landlock: %w", err)
 	}
 	defer unix.Close(at)
-	if !isDir(at) {
+	if !isDir(at) { // the kernel refuses a rule for a file with rights for directories
 		access &= unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(at)}

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places returns the places for the paths in s and p, in the order of mounting.
+// places returns the places for the paths in s and p, in the order of mounting. It leaves out paths that do not exist or
+// that this user cannot reach, except in Write.
 func (s *Spec) places(p *plan) ([]place, error) {
-	write, err := realDirs(s.Write)
+	granted, err := realDirs(s.Write)
 	if err != nil {
 		return nil, err
 	}
-	granted := write
 	if p.ReadProfile {
 		granted = nil
 	}
@@ -50,7 +50,7 @@ func (s *Spec) places(p *plan) ([]place, error) {
 	return slices.Compact(out), nil
 }
 
-// realDirs returns the directories with their links resolved, sorted, without those that are below others.
+// realDirs returns the directories with links resolved, sorted, without those that are below another of them.
 func realDirs(dirs []string) ([]string, error) {
 	var out []string
 	for _, dir := range dirs {
@@ -83,11 +83,12 @@ func realDirs(dirs []string) ([]string, error) {
 	return tops, nil
 }
 
+// isWithin reports whether name is dir or below it.
 func isWithin(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// dirContaining returns the first of the directories that name equals or is below, or "".
+// dirContaining returns the first of the directories that name is within, or "".
 func dirContaining(dirs []string, name string) string {
 	for _, dir := range dirs {
 		if isWithin(name, dir) {
@@ -97,7 +98,7 @@ func dirContaining(dirs []string, name string) string {
 	return ""
 }
 
-// protectPlaces returns the places that make names read-only.
+// protectPlaces returns the places that make the names read-only that are below a granted directory.
 func protectPlaces(granted, names []string) []place {
 	var out []place
 	for _, name := range names {
@@ -106,14 +107,16 @@ func protectPlaces(granted, names []string) []place {
 			continue
 		}
 		dir, err := filepath.EvalSymlinks(filepath.Dir(name))
+		if err != nil {
+			continue
+		}
 		real := filepath.Join(dir, filepath.Base(name))
-		top := dirContaining(granted, real)
-		if err != nil || top == "" || top == real {
+		if top := dirContaining(granted, real); top == "" || top == real {
 			continue
 		}
 		as := asProtect
 		if info.Mode()&os.ModeSymlink != 0 {
-			// Only covering a link keeps it from being replaced. Its target is protected by its own name.
+			// A mount over the link keeps the link from being replaced; the target needs a mount of its own.
 			as = asHide
 			if target, err := filepath.EvalSymlinks(real); err == nil && dirContaining(granted, target) != "" {
 				out = append(out, place{target, asProtect})
@@ -125,8 +128,8 @@ func protectPlaces(granted, names []string) []place {
 	return out
 }
 
-// pinPlaces returns places that keep the directories above name from being moved. Otherwise the program could move one
-// of them, and a later command would find the file unprotected under the new path.
+// pinPlaces returns places that keep the directories above name from being moved. After a move a later command would
+// find the file unprotected under its new path.
 func pinPlaces(granted []string, name string) []place {
 	top := dirContaining(granted, name)
 	if top == "" || top == name {
@@ -139,7 +142,7 @@ func pinPlaces(granted []string, name string) []place {
 	return out
 }
 
-// showPlaces returns places for the paths in covered directories that the program needs.
+// showPlaces returns places for the paths that the program needs and that coveredDirs would hide.
 func (p *plan) showPlaces(granted []string) []place {
 	names := []string{p.Dir}
 	if filepath.IsAbs(p.Path) {
@@ -152,15 +155,15 @@ func (p *plan) showPlaces(granted []string) []place {
 	var out []place
 	for _, name := range names {
 		real, err := filepath.EvalSymlinks(name)
-		if err == nil && dirContaining(coveredDirs, real) != "" && dirContaining(granted, real) == "" && !slices.Contains(coveredDirs, real) {
+		if err == nil && !slices.Contains(coveredDirs, real) && dirContaining(coveredDirs, real) != "" && dirContaining(granted, real) == "" {
 			out = append(out, place{real, asShow})
 		}
 	}
 	return out
 }
 
-// private returns the devices of the file systems that only the program sees.
-func (p *plan) private() []uint32 {
+// privateDevices returns the devices of the file systems that only the program sees.
+func (p *plan) privateDevices() []uint32 {
 	names := []string{"/dev/shm"}
 	for _, pl := range p.Places {
 		if pl.As == asScratch && !p.NoScratch {
@@ -171,7 +174,7 @@ func (p *plan) private() []uint32 {
 	for _, name := range names {
 		var st unix.Statx_t
 		if unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_INO, &st) == nil {
-			out = append(out, st.Dev_major<<20|st.Dev_minor)
+			out = append(out, deviceNumber(st.Dev_major, st.Dev_minor))
 		}
 	}
 	return out
@@ -183,15 +186,15 @@ func lines(name string) iter.Seq[string] {
 	return strings.Lines(string(data))
 }
 
-// A cover identifies the file that was at a protected or hidden path before the program ran.
-type cover struct {
+// A guardedFile identifies the file that was at a protected or hidden path before the program ran.
+type guardedFile struct {
 	name      string
-	protected bool // not hidden
-	statFlags int  // for statx, which follows links for hidden paths only
+	protected bool // in Protect, not in Hide
+	statFlags int  // for identify: only links in Hide are followed
 	identity  identity
 }
 
-// An identity identifies a file; the zero identity means that there is none. An inode number may be reused, but not
+// An identity identifies a file; the zero identity means that there is no file. An inode number may be reused, but not
 // with the same time of birth.
 type identity struct {
 	major, minor uint32
@@ -207,16 +210,16 @@ func identify(name string, statFlags int) identity {
 	return identity{st.Dev_major, st.Dev_minor, st.Ino, st.Btime}
 }
 
-// covers returns the covers of the paths whose files another program may replace.
-func (s *Spec) covers(p *plan) []cover {
-	var out []cover
+// guardedFiles returns the files at the protected and hidden paths, which another program may replace.
+func (s *Spec) guardedFiles(p *plan) []guardedFile {
+	var out []guardedFile
 	if !p.ReadProfile {
 		for _, name := range s.Protect {
-			out = append(out, cover{name, true, unix.AT_SYMLINK_NOFOLLOW, identify(name, unix.AT_SYMLINK_NOFOLLOW)})
+			out = append(out, guardedFile{name, true, unix.AT_SYMLINK_NOFOLLOW, identify(name, unix.AT_SYMLINK_NOFOLLOW)})
 		}
 	}
 	for _, name := range s.Hide {
-		out = append(out, cover{name, false, 0, identify(name, 0)})
+		out = append(out, guardedFile{name, false, 0, identify(name, 0)})
 	}
 	return out
 }

@@ -20,13 +20,13 @@
 // change modes, owners, times or attributes of files. Unless it is granted the network, its only sockets are pairs
 // and those for reading the machine's addresses.
 //
-// [permission.ProfileWork] also lets it write below [Spec.Write]. Its private temporary directory is mounted at
+// [permission.ProfileWork] also lets a program write below [Spec.Write]. Its private temporary directory is mounted at
 // /tmp and hides the machine's. Its network has only loopback, or is that of the machine with [Spec.Network].
 //
 // [permission.ProfileOpen] confines nothing: Command does not change cmd.
 //
 // In read and work a program sees only its own processes and a few plain devices, and has no capabilities. When it
-// ends, all processes that it started are killed.
+// ends, all processes that the program started are killed.
 //
 // # What is and what is not a boundary
 //
@@ -82,7 +82,7 @@ type Spec struct {
 
 	// Scratch are directories, such as a compiler's cache, to which the profile work may write private changes,
 	// which are dropped when the program ends. Missing directories are ignored. If the kernel does not support
-	// this, they stay read-only.
+	// private changes, the directories stay read-only.
 	Scratch []string
 
 	// Hide are absolute paths that cannot be read. Those that do not exist when the program starts are not hidden.
@@ -91,13 +91,13 @@ type Spec struct {
 	Limits Limits
 }
 
-// Limits bound the resources of a program. A zero field means the default.
+// Limits bound the resources of a program. Zero fields have a default.
 type Limits struct {
-	Processes int   // processes and threads at the same time; 4096
-	Memory    int64 // bytes of data of one process; the memory of the machine
-	FileSize  int64 // bytes of one file; 16 GiB
-	Files     int   // open files of one process; the caller's limit
-	Temporary int64 // bytes of temporary files and of changes to Scratch; half of the memory of the machine
+	Processes int   // processes and threads at the same time; default 4096
+	Memory    int64 // bytes of data of one process; default the memory of the machine
+	FileSize  int64 // bytes of one file; default 16 GiB
+	Files     int   // open files of one process; default the caller's limit
+	Temporary int64 // bytes of temporary files and of changes to Scratch; default half of the memory of the machine
 }
 
 // A Result reports facts about a program that has ended which [os/exec] does not know.
@@ -114,7 +114,7 @@ type Result struct {
 	Made []string
 
 	// Replaced are the paths of [Spec.Protect] and [Spec.Hide] where another program put a new file while the
-	// confined program ran, which could write to the new file, or read it, for a moment.
+	// confined program ran. For a moment, the confined program could write to that file, or read it.
 	Replaced []string
 }
 
@@ -127,6 +127,6 @@ func (l Limits) complete() Limits {
 	l.Processes = cmp.Or(l.Processes, 4096)
 	l.FileSize = cmp.Or(l.FileSize, 16<<30)
 	l.Memory = cmp.Or(l.Memory, machineMemory())
-	l.Temporary = cmp.Or(l.Temporary, machineMemory()/2, 1<<30)
+	l.Temporary = cmp.Or(l.Temporary, machineMemory()/2, 1<<30) // the last if the memory is unknown
 	return l
 }

@@ -16,7 +16,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	case permission.ProfileOpen:
 		return func() (Result, error) { return Result{}, nil }, cmd.Err
 	case permission.ProfileRead, permission.ProfileWork:
-		return nil, fmt.Errorf("sandbox: %w: there is none for %s/%s; use profile open, or a backend that confines", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
+		return nil, fmt.Errorf("sandbox: %w: there is no sandbox for %s/%s; use profile open, or a backend that confines", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
 	}
 	return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
 }

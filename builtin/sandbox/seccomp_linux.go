@@ -29,14 +29,14 @@ var deniedAlways = []uint32{
 	unix.SYS_LOOKUP_DCOOKIE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_VHANGUP,
 }
 
-// System calls that only the profile read denies. Mounts do not prevent some of them if the program was passed a
-// descriptor.
+// System calls that only the profile read denies: changes of metadata, which mounts do not prevent if the program was
+// passed a descriptor of the file, servers, and IPC.
 var deniedInRead = []uint32{
 	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
 	unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	// This profile has no separate IPC namespace.
+	// The profile read has no separate IPC namespace.
 	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
 	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
@@ -45,8 +45,8 @@ const (
 	newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
-	newestCall = unix.SYS_RSEQ_SLICE_YIELD
+	fsSetXattr = 0x401c5820                // FS_IOC_FSSETXATTR
+	newestCall = unix.SYS_RSEQ_SLICE_YIELD // the newest call known to the lists above
 
 	retAllow = unix.SECCOMP_RET_ALLOW
 	retKill  = unix.SECCOMP_RET_KILL_PROCESS
@@ -65,9 +65,9 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// arg loads the low half of an argument. The kernel reads no more of an int, so a filter that also compared the
-// high half could be bypassed by setting a bit there.
-func arg(n uint32) unix.SockFilter { return load(dataArgs + 8*n) }
+// loadArg loads the low half of an argument. The kernel ignores the high half of an int, so a filter that compared both
+// halves could be bypassed by setting a bit in the high half.
+func loadArg(n uint32) unix.SockFilter { return load(dataArgs + 8*n) }
 
 // when continues with the next instruction if the condition holds, and otherwise skips the given number of
 // instructions.
@@ -79,9 +79,10 @@ func ret(value uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value}
 }
 
-// filter returns the program that decides about system calls. Without network it refuses internet sockets. With
-// noUnix it refuses all Unix sockets except pairs, and otherwise notifies the sandbox of each connect call. Calls by
-// the 32-bit ABI kill the process, since their numbers mean other calls. Calls of x32 or above newestCall fail with ENOSYS.
+// filter returns the BPF program that decides about system calls. Without network it refuses internet sockets. With
+// noUnix it refuses all Unix sockets except pairs; otherwise it has the kernel notify the init process of each connect
+// call. Calls by the 32-bit ABI kill the process, since the same numbers mean other calls there. Calls of the x32 ABI,
+// and those above newestCall, fail with ENOSYS.
 func filter(read, network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
@@ -94,9 +95,9 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	f = append(f, deny(denied)...)
 	// The flags of clone3 are in memory, which a filter cannot read: with ENOSYS programs fall back to clone.
 	f = append(f, when(unix.BPF_JEQ, unix.SYS_CLONE3, 1), ret(retNoSys))
-	f = append(f, call(unix.SYS_CLONE, arg(0), when(unix.BPF_JSET, newNamespaces, 1), ret(retEPERM))...)
-	// Simulated input to the user's terminal, and its selection.
-	ioctls := []unix.SockFilter{arg(1)}
+	f = append(f, forCall(unix.SYS_CLONE, loadArg(0), when(unix.BPF_JSET, newNamespaces, 1), ret(retEPERM))...)
+	// TIOCSTI simulates input to the user's terminal; TIOCLINUX can paste the terminal's selection.
+	ioctls := []unix.SockFilter{loadArg(1)}
 	for _, cmd := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
 		ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
 	}
@@ -105,41 +106,41 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 			ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
 		}
 	}
-	f = append(f, call(unix.SYS_IOCTL, ioctls...)...)
+	f = append(f, forCall(unix.SYS_IOCTL, ioctls...)...)
 	// A datagram socket, even one of a pair, can send to any Unix socket without a connection.
-	f = append(f, call(unix.SYS_SOCKETPAIR, connected...)...)
+	f = append(f, forCall(unix.SYS_SOCKETPAIR, allowConnected...)...)
 	if !noUnix {
-		f = append(f, call(unix.SYS_CONNECT, ret(unix.SECCOMP_RET_USER_NOTIF))...)
+		f = append(f, forCall(unix.SYS_CONNECT, ret(unix.SECCOMP_RET_USER_NOTIF))...)
 	}
-	f = append(f, call(unix.SYS_SOCKET, socketFilter(network, noUnix)...)...)
+	f = append(f, forCall(unix.SYS_SOCKET, socketFilter(network, noUnix)...)...)
 	return append(f, ret(retAllow))
 }
 
-// denyGroupCalls refuses calls that affect a whole process group. With signals it also refuses signals to the group, which
-// Landlock does from version 6 on.
-func denyGroupCalls(signals bool) []unix.SockFilter {
+// groupFilter refuses calls that affect a whole process group, and if signals is set, also signals to the caller's own
+// group.
+func groupFilter(signals bool) []unix.SockFilter {
 	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
 	f := slices.Concat(
 		[]unix.SockFilter{load(dataNr)},
-		call(unix.SYS_SETPRIORITY, arg(0), when(unix.BPF_JEQ, unix.PRIO_PGRP, 1), ret(retEPERM)),
-		call(unix.SYS_IOPRIO_SET, arg(0), when(unix.BPF_JEQ, ioprioGroup, 1), ret(retEPERM)),
+		forCall(unix.SYS_SETPRIORITY, loadArg(0), when(unix.BPF_JEQ, unix.PRIO_PGRP, 1), ret(retEPERM)),
+		forCall(unix.SYS_IOPRIO_SET, loadArg(0), when(unix.BPF_JEQ, ioprioGroup, 1), ret(retEPERM)),
 	)
 	if signals {
-		f = append(f, call(unix.SYS_KILL, arg(0), when(unix.BPF_JEQ, 0, 1), ret(retEPERM))...)
+		f = append(f, forCall(unix.SYS_KILL, loadArg(0), when(unix.BPF_JEQ, 0, 1), ret(retEPERM))...)
 	}
 	return append(f, ret(retAllow))
 }
 
-// connected allows the types of Unix socket that can only send over a connection.
-var connected = []unix.SockFilter{
-	arg(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
+// allowConnected allows the types of Unix socket that can only send over a connection. The low 4 bits are the type.
+var allowConnected = []unix.SockFilter{
+	loadArg(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
 	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
-// deny refuses system calls by a binary search, because the kernel evaluates a filter for each call number when the
-// filter is loaded.
+// deny refuses system calls by a binary search. That makes loading fast, when the kernel evaluates the filter
+// for each call number.
 func deny(calls []uint32) []unix.SockFilter {
-	var bounds []uint32 // alternating beginnings and ends of refused ranges
+	var bounds []uint32 // the first numbers of ranges, alternately refused and allowed
 	for _, nr := range slices.Sorted(slices.Values(calls)) {
 		switch n := len(bounds); {
 		case n > 0 && bounds[n-1] == nr:
@@ -150,7 +151,7 @@ func deny(calls []uint32) []unix.SockFilter {
 	}
 	f := search(bounds, false)
 	for i := range f {
-		if f[i].Code == jump {
+		if f[i].Code == jump { // to the end of f
 			f[i].K = uint32(len(f) - i - 1)
 		}
 	}
@@ -159,8 +160,8 @@ func deny(calls []uint32) []unix.SockFilter {
 
 const jump = unix.BPF_JMP | unix.BPF_JA
 
-// search decides by the position of the number among the bounds. refused applies to numbers below the first bound, and
-// changes at each bound.
+// search finds the range of the call number. refused says whether the range below the first bound is refused; it changes
+// at each bound.
 func search(bounds []uint32, refused bool) []unix.SockFilter {
 	if len(bounds) == 0 {
 		if refused {
@@ -174,31 +175,30 @@ func search(bounds []uint32, refused bool) []unix.SockFilter {
 	return slices.Concat([]unix.SockFilter{when(unix.BPF_JGE, bounds[mid], uint8(len(high)))}, high, low)
 }
 
-// socketFilter decides which sockets can be created. Netlink sockets for the machine's addresses always can:
-// without privileges they can only read them. Sockets of other families, such as AF_VSOCK, are refused, because they are
-// not in a network namespace.
+// socketFilter decides which sockets can be created. Netlink sockets for the machine's addresses always can, as without
+// privileges they only read addresses. Other families, such as AF_VSOCK, are refused: namespaces do not confine them.
 func socketFilter(network, noUnix bool) []unix.SockFilter {
-	f := []unix.SockFilter{arg(0)}
+	f := []unix.SockFilter{loadArg(0)}
 	if !noUnix {
-		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, uint8(len(connected))))
-		f = append(f, connected...)
+		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, uint8(len(allowConnected))))
+		f = append(f, allowConnected...)
 	}
 	if network {
 		f = append(f, when(unix.BPF_JEQ, unix.AF_INET, 1), ret(retAllow), when(unix.BPF_JEQ, unix.AF_INET6, 1), ret(retAllow))
 	}
-	return append(f, when(unix.BPF_JEQ, unix.AF_NETLINK, 3), arg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow), ret(retEPERM))
+	return append(f, when(unix.BPF_JEQ, unix.AF_NETLINK, 3), loadArg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow), ret(retEPERM))
 }
 
-// call applies body to one system call, and then loads the number again.
-func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
+// forCall applies body to the system call nr. If body does not decide, the next instruction finds the number loaded.
+func forCall(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 	return slices.Concat([]unix.SockFilter{when(unix.BPF_JEQ, nr, uint8(len(body)+1))}, body, []unix.SockFilter{load(dataNr)})
 }
 
 // seccomp restricts the system calls of this thread and of the programs that it starts. It returns the descriptor
 // of the notifications about connect calls, or -1.
 func (p *plan) seccomp() (listener int, err error) {
-	if p.inCallersGroup {
-		if _, errno := install(denyGroupCalls(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
+	if p.inCallersGroup { // from version abiScope on, Landlock confines signals
+		if _, errno := install(groupFilter(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}
 	}
@@ -208,7 +208,7 @@ func (p *plan) seccomp() (listener int, err error) {
 		if errno == 0 {
 			return fd, nil
 		}
-		p.NoUnix = true // another process already gets the notifications, as in some containers
+		p.NoUnix = true // an outer filter already has a listener, as in some containers
 	}
 	if _, errno := install(filter(p.ReadProfile, network, true), 0); errno != 0 {
 		return -1, fmt.Errorf("seccomp: %w", errno)
@@ -216,7 +216,7 @@ func (p *plan) seccomp() (listener int, err error) {
 	return -1, nil
 }
 
-func install(f []unix.SockFilter, flags uintptr) (int, syscall.Errno) {
+func install(f []unix.SockFilter, flags uintptr) (listener int, errno syscall.Errno) {
 	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	fd, _, errno := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	return int(fd), errno
