@@ -187,7 +187,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	if in.Limit > 0 {
 		limit = min(in.Limit, maxLines)
 	}
-	number := 1
+	number := 1 // of the next line
 	for ; number < first; number++ {
 		if _, _, err := lines.next(0); err == io.EOF {
 			break

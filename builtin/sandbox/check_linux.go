@@ -25,67 +25,61 @@ var checked = sync.OnceValue(check)
 func check() Status {
 	probed, err := probe()
 	s := Status{Layers: []Layer{{Name: layerSystem, OK: true, Detail: runtime.GOOS + "/" + runtime.GOARCH}}}
-	add := func(name string, ok bool, detail, means, meansMissing string) {
-		l := Layer{name, ok, detail, means}
-		if !ok {
-			l.Means = meansMissing
+	add := func(name string, ok bool, supported, missing Layer) {
+		l := missing
+		if ok {
+			l = supported
 		}
+		l.Name, l.OK = name, ok
 		s.Layers = append(s.Layers, l)
 	}
 	// addNested adds a layer that needs the namespaces.
-	addNested := func(name string, ok bool, detail, means, meansMissing string) {
+	addNested := func(name string, ok bool, supported, missing Layer) {
 		if err != nil {
-			ok, detail, meansMissing = false, "not tried, as there are no namespaces", "no command can be confined"
+			ok, missing = false, Layer{Detail: "not tried, as there are no namespaces", Means: "no command can be confined"}
 		}
-		add(name, ok, detail, means, meansMissing)
+		add(name, ok, supported, missing)
 	}
-	detail := "user, mount, process, IPC and network namespaces"
+	var namespacesMissing string
 	if err != nil {
-		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
+		namespacesMissing = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
 	}
-	add(layerNamespaces, err == nil, detail,
-		"files are read-only except those that are granted; a command cannot access other processes, sockets and networks; no process outlives the command",
-		"no command can be confined")
-	detail = ""
-	if !probed.Proc {
-		detail = "a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc"
-	}
-	addNested(layerProc, probed.Proc, detail,
-		"a command only sees its own processes in /proc",
-		"/proc contains only a few files: ps, and <(…) in a shell, fail in a command")
+	add(layerNamespaces, err == nil, Layer{
+		Detail: "user, mount, process, IPC and network namespaces",
+		Means:  "files are read-only except those that are granted; a command cannot access other processes, sockets and networks; no process outlives the command",
+	}, Layer{Detail: namespacesMissing, Means: "no command can be confined"})
+	addNested(layerProc, probed.Proc, Layer{Means: "a command only sees its own processes in /proc"}, Layer{
+		Detail: "a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc",
+		Means:  "/proc contains only a few files: ps, and <(…) in a shell, fail in a command",
+	})
 	limited, detail := processLimit(probed)
-	addNested(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
-	detail = ""
+	addNested(layerLimit, limited, Layer{Detail: detail, Means: "a command has no more processes than its limit"},
+		Layer{Detail: detail, Means: "a command can start processes without end"})
 	actions, seccompErr := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
-	filters := seccompErr == nil && strings.Contains(string(actions), "errno")
-	if !filters {
-		detail = "the kernel has no seccomp filters; use one built with CONFIG_SECCOMP_FILTER"
-	}
-	add(layerSeccomp, filters, detail,
-		"system calls that access other processes or the kernel, or, in the profile read, sockets and metadata, are refused",
-		"no command can be confined")
+	add(layerSeccomp, seccompErr == nil && strings.Contains(string(actions), "errno"), Layer{
+		Means: "system calls that access other processes or the kernel, or, in the profile read, sockets and metadata, are refused",
+	}, Layer{
+		Detail: "the kernel has no seccomp filters; use one built with CONFIG_SECCOMP_FILTER",
+		Means:  "no command can be confined",
+	})
 	version := landlockVersion()
-	if disabledByTest.Landlock {
-		version = 0
-	}
-	detail = fmt.Sprintf("version %d", version)
-	if version == 0 {
-		detail = "the kernel does not have it, or it is disabled; add landlock to the lsm= of the kernel's command line"
-	}
-	add(layerLandlock, version > 0, detail, "read-only files stay read-only through descriptors and named pipes too",
-		"a command may write to named pipes of other programs, and open a descriptor that it was given in another way")
-	detail = ""
-	if !probed.Unix {
-		detail = "the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc"
-	}
-	addNested(layerUnix, probed.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
-	detail = ""
-	if !probed.Scratch {
-		detail = "the kernel does not mount an overlay in a user namespace; use 5.11 or later"
-	}
-	addNested(layerScratch, probed.Scratch, detail,
-		"files that a compiler writes to its cache are kept separate, and removed when the command ends",
-		"caches are read-only: grant write access to them, or builds may fail or be slow")
+	add(layerLandlock, version > 0 && !disabledByTest.Landlock, Layer{
+		Detail: fmt.Sprintf("version %d", version),
+		Means:  "read-only files stay read-only through descriptors and named pipes too",
+	}, Layer{
+		Detail: "the kernel does not have it, or it is disabled; add landlock to the lsm= of the kernel's command line",
+		Means:  "a command may write to named pipes of other programs, and open a descriptor that it was given in another way",
+	})
+	addNested(layerUnix, probed.Unix, Layer{Means: "a command can connect to its own Unix sockets, and to no others"}, Layer{
+		Detail: "the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc",
+		Means:  "a command has no Unix sockets but pairs",
+	})
+	addNested(layerScratch, probed.Scratch, Layer{
+		Means: "files that a compiler writes to its cache are kept separate, and removed when the command ends",
+	}, Layer{
+		Detail: "the kernel does not mount an overlay in a user namespace; use 5.11 or later",
+		Means:  "caches are read-only: grant write access to them, or builds may fail or be slow",
+	})
 	return s
 }
 

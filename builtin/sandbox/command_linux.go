@@ -118,8 +118,8 @@ func prepare(cmd *exec.Cmd, p *plan) (*confinedCmd, error) {
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
-	// The environment of the init process; the program's is in the plan. The init process rarely lives long enough for
-	// a garbage collection, which it needs only from this much memory on.
+	// The environment of the init process; the program's is in the plan. Garbage collection would delay the start, and
+	// only an init process that makes many connections needs it.
 	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB"}
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {

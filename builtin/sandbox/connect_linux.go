@@ -71,7 +71,7 @@ func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
 // connect does the work of the system call, unless the target is a Unix socket of another program. It returns the
 // errno for the caller.
 func (c *connector) connect(notif *notification) syscall.Errno {
-	size := int32(notif.Args[2])
+	size := int32(notif.Args[2]) // the arguments are the descriptor, the address and its size
 	if size < 0 || int(size) > unix.SizeofSockaddrAny {
 		return unix.EINVAL
 	}
@@ -160,7 +160,7 @@ func connectToProgram(fd int, addr []byte) syscall.Errno {
 // lookUp resolves name as the thread tid would, and opens the file with O_PATH.
 func lookUp(tid int, name string) (int, error) {
 	proc := fmt.Sprintf("/proc/%d", tid)
-	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} { // in this process they lead to this process
+	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} { // links to the process that resolves them
 		if rest, ok := strings.CutPrefix(name, self); ok {
 			name = proc + "/" + rest
 		}
@@ -175,18 +175,18 @@ func lookUp(tid int, name string) (int, error) {
 
 // copyDescriptor returns a copy of the descriptor fd of the thread's process.
 func copyDescriptor(tid, fd int) (int, error) {
-	pid := tid // if the thread is its process's first
+	pid := tid // unless the file names another
 	for line := range lines(fmt.Sprintf("/proc/%d/status", tid)) {
 		if n, ok := strings.CutPrefix(line, "Tgid:"); ok {
 			fmt.Sscan(n, &pid)
 		}
 	}
-	process, err := unix.PidfdOpen(pid, 0)
+	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(process)
-	return unix.PidfdGetfd(process, fd, 0)
+	defer unix.Close(pidfd)
+	return unix.PidfdGetfd(pidfd, fd, 0)
 }
 
 func errnoOf(err error) syscall.Errno {
@@ -243,7 +243,7 @@ func (c *connector) madeByProgram(at int) (bool, error) {
 // mount.
 type mountedFile struct {
 	inode               uint64
-	device, mountDevice uint32 // deviceNumber
+	device, mountDevice uint32 // see deviceNumber
 }
 
 // A socketFile is a file as the kernel lists it for a socket, struct unix_diag_vfs.
@@ -271,7 +271,7 @@ func statMounted(fd int) (mountedFile, error) {
 // isBoundTo reports whether the socket is bound to the file. The kernel answers only a process with CAP_NET_ADMIN in the
 // network namespace of the socket.
 func isBoundTo(socket int, file mountedFile) bool {
-	const siocUnixFile = 0x89e0 // SIOCUNIXFILE
+	const siocUnixFile = 0x89e0 // SIOCUNIXFILE of linux/un.h
 	at, err := unix.IoctlRetInt(socket, siocUnixFile)
 	if err != nil {
 		return false

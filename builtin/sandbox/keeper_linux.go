@@ -91,13 +91,7 @@ func (k *keeper) coverOpen(p *keptPlace, at int) (wasCovered bool, err error) {
 	if mount, err := mountOf(at); err != nil || mount == p.mount {
 		return true, err
 	}
-	from := at // a protected file is covered by a read-only copy of its own mount
-	if p.As == asHide {
-		if from = k.hiddenFile; isDir(at) {
-			from = k.hiddenDir
-		}
-	}
-	t, err := cloneMount(from, p.Name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
+	t, err := k.newCover(p.place, at)
 	if err != nil {
 		return false, err
 	}
@@ -107,6 +101,30 @@ func (k *keeper) coverOpen(p *keptPlace, at int) (wasCovered bool, err error) {
 	}
 	t.attach() // the next attempt notices a failure
 	return false, nil
+}
+
+// newCover returns a tree that covers the place, whose open file is at.
+func (k *keeper) newCover(p place, at int) (tree, error) {
+	from := at // a protected file is covered by a read-only copy of its own mount
+	if p.As == asHide {
+		if from = k.hiddenFile; isDir(at) {
+			from = k.hiddenDir
+		}
+	}
+	return cloneMount(from, p.Name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
+}
+
+// hidingTree returns the descriptor of a tree that hides name, or -1 if the program cannot read name anyway.
+func (k *keeper) hidingTree(name string) (fd int, err error) {
+	at, err := enter(name)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
+		return -1, nil // removed, covered, or not accessible to this user
+	} else if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	t, err := k.newCover(place{name, asHide}, at)
+	return t.fd, err
 }
 
 // mountOf returns the id of the mount that an open path is in.

@@ -115,11 +115,6 @@ func (t tree) attach() error {
 // program reaches only the parts that are mounted at other paths.
 const base = "/proc"
 
-// baseTree returns a tree of a file or directory in the base.
-func baseTree(name, at string, attr uint64) (tree, error) {
-	return copyTree(filepath.Join(base, name), at, attr)
-}
-
 // makeBase mounts the base and makes its directories.
 func (p *plan) makeBase() error {
 	size := p.Limits.Temporary
@@ -158,17 +153,21 @@ func makeMountPoint(dirs []baseDir, t tree) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return os.WriteFile(name, nil, 0o600)
 }
 
 // A baseDir is a directory in the base that the program sees at the path at.
 type baseDir struct {
 	name, at string
 	attr     uint64
+}
+
+func (d baseDir) attach() error {
+	t, err := copyTree(filepath.Join(base, d.name), d.at, d.attr)
+	if err != nil {
+		return err
+	}
+	return t.attach()
 }
 
 func (p *plan) baseDirs() []baseDir {
@@ -231,11 +230,7 @@ func (p *plan) mount() error {
 		}
 	}
 	for _, dir := range dirs {
-		t, err := baseTree(dir.name, dir.at, dir.attr)
-		if err != nil {
-			return err
-		}
-		if err := t.attach(); err != nil {
+		if err := dir.attach(); err != nil {
 			return err
 		}
 	}
@@ -244,9 +239,17 @@ func (p *plan) mount() error {
 			return err
 		}
 	}
+	if err := p.attachAll(trees); err != nil {
+		return err
+	}
+	return p.mountProc(procs)
+}
+
+// attachAll attaches the trees of copyTrees, and has the keeper watch those that remove access.
+func (p *plan) attachAll(trees []tree) (err error) {
 	for _, t := range trees {
 		if t.as == asHide {
-			if t.fd, err = hidingTree(t.at); err != nil {
+			if t.fd, err = p.keeper.hidingTree(t.at); err != nil {
 				return err
 			} else if t.fd < 0 {
 				continue
@@ -261,7 +264,7 @@ func (p *plan) mount() error {
 			return err
 		}
 	}
-	return p.mountProc(procs)
+	return nil
 }
 
 // copyTrees returns trees of the places, in their order, and of the devices. Those with asHide or asScratch are made
@@ -346,23 +349,6 @@ func overlay(name, dir string) (mount int, err error) {
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, noSuidNoDev)
 }
 
-// hidingTree returns the descriptor of a tree to mount over name, or -1 if the program cannot read name anyway.
-func hidingTree(name string) (fd int, err error) {
-	at, err := enter(name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
-		return -1, nil // removed, covered, or not accessible to this user
-	} else if err != nil {
-		return -1, err
-	}
-	hiding := "hidden/file"
-	if isDir(at) {
-		hiding = "hidden/directory"
-	}
-	unix.Close(at)
-	t, err := baseTree(hiding, name, noSuidNoDev|unix.MOUNT_ATTR_RDONLY)
-	return t.fd, err
-}
-
 // newProc returns a /proc with only the program's processes, and limits their number.
 func (p *plan) newProc() (tree, error) {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
@@ -416,11 +402,9 @@ func (p *plan) mountProc(trees []tree) error {
 				return err
 			}
 		}
-		t, err := baseTree("proc", "/proc", noSuidNoDev|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
-		if err != nil {
+		if err := (baseDir{"proc", "/proc", noSuidNoDev | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY}).attach(); err != nil {
 			return err
 		}
-		trees = slices.Insert(trees, 0, t)
 	}
 	for _, t := range trees {
 		if err := t.attach(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// A plan has the instructions for the process that confines itself.
+// A plan has the instructions for the init process.
 type plan struct {
 	Path string
 	Args []string
@@ -31,7 +31,7 @@ type plan struct {
 	Leader bool // the caller made the init process the leader of a session or group
 
 	keeper          *keeper
-	limitsProcesses bool // the namespace limits the number of its processes
+	limitsProcesses bool // the process namespace limits the number of processes
 	inCallersGroup  bool // the program is in the caller's process group, so that it gets the signals of the terminal's keys
 }
 
