@@ -69,7 +69,7 @@ var inside = map[string]func(arg string){
 		connectTo(names)
 	},
 	"own":  func(arg string) { ownSockets(arg == "true") },
-	"swap": swap, "host": host, "reach": reach, "craft": craft, "elsewhere": elsewhere, "both": both, "without": without, "often": connectOften,
+	"swap": swap, "host": host, "reach": reach, "craft": craft, "elsewhere": elsewhere, "both": both, "without": without, "often": connectOften, "starve": starve,
 }
 
 // attack tries everything there is and prints what succeeded.

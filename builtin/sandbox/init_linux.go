@@ -276,14 +276,14 @@ func watch(reportPipe *os.File, c *connector, k *keeper) {
 	}
 	fds := []unix.PollFd{{Fd: int32(reportPipe.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
 	caller, connects, mountChanges := &fds[0], &fds[1], &fds[2]
-	interval := k.look()
+	interval, looked := k.look(), time.Now()
 	for {
 		n, err := unix.Poll(fds, int(interval/time.Millisecond))
 		if err != nil && err != unix.EINTR {
 			return
 		}
-		if n == 0 || mountChanges.Revents != 0 {
-			interval = k.look()
+		if n == 0 || mountChanges.Revents != 0 || time.Since(looked) >= interval { // connections must not delay the check
+			interval, looked = k.look(), time.Now()
 		}
 		switch {
 		case caller.Revents != 0:

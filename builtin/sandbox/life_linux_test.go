@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -551,5 +552,77 @@ func TestCallerStays(t *testing.T) {
 	}
 	if after := is(); after != before {
 		t.Errorf("the caller was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// starve runs in the sandbox: it keeps the process that covers files busy with connections, and reports how long it can
+// read a hidden file that another program has replaced.
+func starve(name string) {
+	for range 64 {
+		go func() {
+			for {
+				if fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err == nil {
+					unix.Connect(fd, &unix.SockaddrUnix{Name: "/none"})
+					unix.Close(fd)
+				}
+			}
+		}()
+	}
+	fmt.Println("ready")
+	var first time.Time
+	removed := false
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		data, err := os.ReadFile(name)
+		switch isNew := string(data) == "new"; {
+		case isNew && first.IsZero():
+			first = time.Now()
+		case isNew && time.Since(first) > 500*time.Millisecond:
+			fmt.Println("the file stays readable")
+			return
+		case errors.Is(err, fs.ErrNotExist):
+			removed = true
+		case errors.Is(err, fs.ErrPermission) && removed:
+			fmt.Println("covered")
+			return
+		}
+	}
+	fmt.Println("not covered, removed:", removed)
+}
+
+// TestCoverDespiteConnections replaces a hidden file with a pause in between, which needs checks after the last change
+// of a mount.
+func TestCoverDespiteConnections(t *testing.T) {
+	w := newWorld(t)
+	secret := filepath.Join(w.work, "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{w.work}, Hide: []string{secret}}
+	cmd := exec.Command("/proc/self/exe", "starve", secret)
+	cmd.Dir = w.work
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cleanup()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := os.WriteFile(secret, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines.Scan()
+	if err := cmd.Wait(); err != nil || lines.Text() != "covered" {
+		t.Errorf("%v: %q", err, lines.Text())
 	}
 }
