@@ -202,7 +202,7 @@ func (p *plan) setLimits() error {
 		which int
 		value int64
 	}{
-		{"core", unix.RLIMIT_CORE, -1}, // a limit of 0 bytes, while the value 0 means no limit
+		{"core", unix.RLIMIT_CORE, -1}, // becomes 0 bytes below, where 0 means no limit
 		{"processes", unix.RLIMIT_NPROC, int64(p.Limits.Processes)},
 		{"memory", unix.RLIMIT_DATA, p.Limits.Memory},
 		{"file size", unix.RLIMIT_FSIZE, p.Limits.FileSize},
@@ -251,13 +251,13 @@ func hasTerminal() bool {
 	return false
 }
 
-// forwardedSignals are the signals that programs send to each other.
+// forwardedSignals are the signals that other programs may send to the program.
 var forwardedSignals = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 	syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPIPE,
 }
 
-// forward passes the signals of this process on to the program.
+// forward passes the signals of this process on to the program, or to the program's group if pid is negative.
 func forward(signals <-chan os.Signal, pid int) {
 	for s := range signals {
 		if s == syscall.SIGTSTP && pid < 0 {
@@ -323,9 +323,9 @@ func othersLeft() bool {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		if err == nil && pid > 0 || err == syscall.EINTR {
-			continue // this process has ended, too
+			continue // the process pid has ended, too
 		}
-		return err == nil // otherwise ECHILD
+		return err == nil // ECHILD if no process is left
 	}
 }
 

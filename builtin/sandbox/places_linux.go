@@ -73,7 +73,7 @@ func realDirs(dirs []string) ([]string, error) {
 		}
 		out = append(out, real)
 	}
-	slices.Sort(out)
+	slices.Sort(out) // parents before their children
 	var tops []string
 	for _, dir := range out {
 		if dirContaining(tops, dir) == "" {
@@ -98,7 +98,7 @@ func dirContaining(dirs []string, name string) string {
 	return ""
 }
 
-// protectPlaces returns the places that make the names read-only that are below a granted directory.
+// protectPlaces returns the places that make names read-only. Names that are not below a granted directory are so already.
 func protectPlaces(granted, names []string) []place {
 	var out []place
 	for _, name := range names {

@@ -83,13 +83,13 @@ func ret(value uint32) unix.SockFilter {
 // noUnix it refuses all Unix sockets except pairs; otherwise it has the kernel notify the init process of each connect
 // call. Calls by the 32-bit ABI kill the process, since the same numbers mean other calls there. Calls of the x32 ABI,
 // and those above newestCall, fail with ENOSYS.
-func filter(read, network, noUnix bool) []unix.SockFilter {
+func filter(readProfile, network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
 		load(dataNr), when(unix.BPF_JGT, newestCall, 1), ret(retNoSys),
 	}
 	denied := slices.Concat(deniedAlways, deniedAlwaysArch)
-	if read {
+	if readProfile {
 		denied = slices.Concat(denied, deniedInRead, deniedInReadArch)
 	}
 	f = append(f, deny(denied)...)
@@ -101,7 +101,7 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	for _, cmd := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
 		ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
 	}
-	if read {
+	if readProfile {
 		for _, cmd := range []uint32{unix.FS_IOC_SETFLAGS, fsSetXattr} {
 			ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
 		}
@@ -116,8 +116,7 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
-// groupFilter refuses calls that affect a whole process group, and if signals is set, also signals to the caller's own
-// group.
+// groupFilter refuses priority changes of a process group, and with signals also signals to the sender's own group.
 func groupFilter(signals bool) []unix.SockFilter {
 	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
 	f := slices.Concat(
@@ -137,8 +136,8 @@ var allowConnected = []unix.SockFilter{
 	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
-// deny refuses system calls by a binary search. That makes loading fast, when the kernel evaluates the filter
-// for each call number.
+// deny refuses system calls by a binary search, because the kernel runs the filter for every call number when it loads
+// the filter.
 func deny(calls []uint32) []unix.SockFilter {
 	var bounds []uint32 // the first numbers of ranges, alternately refused and allowed
 	for _, nr := range slices.Sorted(slices.Values(calls)) {
@@ -197,7 +196,7 @@ func forCall(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 // seccomp restricts the system calls of this thread and of the programs that it starts. It returns the descriptor
 // of the notifications about connect calls, or -1.
 func (p *plan) seccomp() (listener int, err error) {
-	if p.inCallersGroup { // from version abiScope on, Landlock confines signals
+	if p.inCallersGroup { // with abiScope, Landlock refuses signals to processes outside the sandbox
 		if _, errno := install(groupFilter(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}
