@@ -210,6 +210,12 @@ func TestImageTooLarge(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.png"))), "error", "larger than 10 MiB")
 }
 
+// TestLongLineNotUTF8 checks that a line is marked as truncated whose bytes make few characters.
+func TestLongLineNotUTF8(t *testing.T) {
+	dir := files(t, map[string]string{"gbk.txt": strings.Repeat("\xff", 9000) + "the end\n"})
+	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "gbk.txt"))), "success", "[truncated]")
+}
+
 // TestPathThroughFile checks that the error calls no missing name a file.
 func TestPathThroughFile(t *testing.T) {
 	dir := files(t, map[string]string{"notes.txt": "x"})

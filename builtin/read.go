@@ -275,8 +275,8 @@ func (l *lineReader) fill() bool {
 // maxChars 0 it only skips the line. The error is io.EOF after the last line.
 func (l *lineReader) next(maxChars int) (line string, truncated bool, err error) {
 	l.line = l.line[:0]
-	maxBytes := (maxChars + 1) * utf8.UTFMax // the additional character shows that the line has more
-	inLine := false                          // the line has begun
+	maxBytes := maxChars * utf8.UTFMax
+	inLine := false // the line has begun
 	for {
 		if l.start == l.end {
 			l.start, l.end = 0, 0
@@ -297,7 +297,9 @@ func (l *lineReader) next(maxChars int) (line string, truncated bool, err error)
 		inLine = true
 		chunk := l.buf[l.start:l.end]
 		n := lineEnd(chunk)
-		l.line = append(l.line, chunk[:min(n, maxBytes-len(l.line))]...)
+		room := maxBytes - len(l.line)
+		truncated = truncated || n > room
+		l.line = append(l.line, chunk[:min(n, room)]...)
 		l.start += n
 		if n < len(chunk) {
 			l.start++
@@ -308,8 +310,8 @@ func (l *lineReader) next(maxChars int) (line string, truncated bool, err error)
 	if maxChars == 0 {
 		return "", false, nil
 	}
-	line, truncated = firstChars(string(l.line), maxChars)
-	return line, truncated, nil
+	line, more := firstChars(string(l.line), maxChars)
+	return line, truncated || more, nil
 }
 
 // lineEnd returns the index of the first LF or CR in b, or its length.

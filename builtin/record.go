@@ -16,7 +16,7 @@ import (
 // is not recorded.
 const maxEditable = 32 << 20
 
-// maxRecords is how many files a session records. The record of the file that was read longest ago is dropped
+// maxRecords is how many files a session records. The oldest record is dropped
 // first; that file must be read again before a change.
 const maxRecords = 1000
 
