@@ -16,8 +16,8 @@ import (
 // is not recorded.
 const maxEditable = 32 << 20
 
-// maxRecords is how many files a session records. The oldest record is dropped
-// first; that file must be read again before a change.
+// maxRecords is how many files a session records. The oldest record is dropped first; its file must then be read again
+// before a change.
 const maxRecords = 1000
 
 // A fileRecord records the content that the session has last read from or written to a file.
