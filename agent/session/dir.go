@@ -121,20 +121,20 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	var infos []Info
-	last := ""
-	for _, e := range entries { // sorted, so that the files of a session follow each other
+	listed := map[string]bool{}
+	for _, e := range entries {
 		id, isLog := strings.CutSuffix(e.Name(), suffix)
 		if !isLog {
 			id, _ = strings.CutSuffix(e.Name(), inboxSuffix)
 		}
 		// Other files in the directory are ignored.
-		if id == e.Name() || id == last || CheckID(id) != nil || !e.Type().IsRegular() {
+		if id == e.Name() || listed[id] || CheckID(id) != nil || !e.Type().IsRegular() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return Page{}, err
 		}
-		last = id
+		listed[id] = true
 		in, err := d.info(id)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // an unreadable file must not hide the other sessions
 			var file fs.FileInfo

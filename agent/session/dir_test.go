@@ -279,6 +279,29 @@ func TestListDamaged(t *testing.T) {
 	}
 }
 
+// TestListOnce has a file whose name is between the names of another session's two files: the list contains each
+// session once.
+func TestListOnce(t *testing.T) {
+	store, err := session.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "a.j"} {
+		s := open(t, store, id)
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+		shut(t, s)
+	}
+	if _, err := session.Send(t.Context(), store, "a", "input", agent.Interrupt{}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := store.List(t.Context(), session.Query{})
+	if err != nil || len(page.Infos) != 2 || page.Infos[0].ID == page.Infos[1].ID {
+		t.Errorf("the list is %+v, %v, want a and a.j", page.Infos, err)
+	}
+}
+
 // checked returns a line with the right checksum.
 func checked(body string) string {
 	sum := crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli))
