@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// A change is the difference between two JSON objects: members that were set or removed, arrays of which a part was
-// replaced, and the changes of nested objects. Its size is proportional to the difference. It restores the value of
-// every member byte for byte, because a State may be sealed. So only an object with sorted members, like those of a
-// Go map, is compared member by member; any other is set as a whole.
+// A change is the difference between two JSON objects. Its size is proportional to the difference.
+//
+// Applying a change restores the value of every member byte for byte, because a State may be sealed. A nested object
+// whose members are not sorted is replaced as a whole: MarshalJSON would sort them.
 type change struct {
-	Set    map[string]json.RawMessage `json:"set,omitempty"`
-	Unset  []string                   `json:"unset,omitempty"`
-	Splice map[string]splice          `json:"splice,omitempty"`
-	In     map[string]*change         `json:"in,omitempty"`
+	Set    map[string]json.RawMessage `json:"set,omitempty"`    // the new values of members
+	Unset  []string                   `json:"unset,omitempty"`  // the names of removed members
+	Splice map[string]splice          `json:"splice,omitempty"` // the changes of arrays
+	Nested map[string]*change         `json:"in,omitempty"`     // the changes of nested objects
 }
 
-// A splice replaces the Drop elements from At on.
+// A splice replaces Drop items of an array, from index At on, with Put.
 type splice struct {
 	At   int               `json:"at"`
 	Drop int               `json:"drop,omitempty"`
@@ -27,14 +27,14 @@ type splice struct {
 }
 
 func (c *change) empty() bool {
-	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.In) == 0
+	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.Nested) == 0
 }
 
-// A node is a JSON value that is parsed only as deep as needed. raw is nil after a member or element was changed.
+// A node is a JSON value that is parsed only as deep as needed.
 type node struct {
-	raw     json.RawMessage
-	members map[string]*node
-	items   []json.RawMessage
+	raw     json.RawMessage   // nil after a member or item was changed
+	members map[string]*node  // of an object; nil until it is parsed
+	items   []json.RawMessage // of an array; nil until it is parsed
 }
 
 // MarshalJSON writes members in sorted order.
@@ -50,8 +50,8 @@ func (n *node) MarshalJSON() ([]byte, error) {
 
 func (n *node) startsWith(bracket byte) bool { return len(n.raw) > 0 && n.raw[0] == bracket }
 
-// parseMembers parses n as an object, but not the values of its members: most of a State does not change in a
-// step, and equal bytes need not be parsed.
+// parseMembers parses n as an object, but not the values of its members: most of them are equal before and after a
+// step, and diff then compares only their bytes.
 func (n *node) parseMembers() error {
 	if n.members != nil {
 		return nil
@@ -76,17 +76,18 @@ func (n *node) parseItems() error {
 	return json.Unmarshal(n.raw, &n.items)
 }
 
-// isSorted reports whether n is an object that MarshalJSON would write unchanged. The members of a struct are in
-// the order of its fields; applying a change to them would sort them.
+// isSorted reports whether n is an object that MarshalJSON would write unchanged. The JSON of a struct is not, unless
+// its fields are in alphabetical order.
 func (n *node) isSorted() bool {
 	if !n.startsWith('{') || n.parseMembers() != nil {
 		return false
 	}
-	again, err := json.Marshal(n.members)
-	return err == nil && bytes.Equal(again, n.raw)
+	sorted, err := json.Marshal(n.members)
+	return err == nil && bytes.Equal(sorted, n.raw)
 }
 
-// diff returns the change that makes old, an object, into new. Neither has been changed since it was parsed.
+// diff returns the change that makes the object old into new. The members of both must not have been changed since
+// they were parsed, because diff compares their raw JSON.
 func diff(old, new *node) (*change, error) {
 	if err := old.parseMembers(); err != nil {
 		return nil, err
@@ -94,26 +95,26 @@ func diff(old, new *node) (*change, error) {
 	if err := new.parseMembers(); err != nil {
 		return nil, err
 	}
-	c := &change{Set: map[string]json.RawMessage{}, Splice: map[string]splice{}, In: map[string]*change{}}
-	// Sorted, so that equal States make equal records.
+	c := &change{Set: map[string]json.RawMessage{}, Splice: map[string]splice{}, Nested: map[string]*change{}}
+	// In sorted order, so that equal changes have equal JSON.
 	for _, name := range slices.Sorted(maps.Keys(old.members)) {
 		if new.members[name] == nil {
 			c.Unset = append(c.Unset, name)
 		}
 	}
-	for name, to := range new.members {
-		from := old.members[name]
+	for name, newMember := range new.members {
+		oldMember := old.members[name]
 		var err error
 		switch {
-		case from == nil:
-			c.Set[name] = to.raw
-		case bytes.Equal(from.raw, to.raw):
-		case from.isSorted() && to.isSorted():
-			c.In[name], err = diff(from, to)
-		case from.startsWith('[') && to.startsWith('['):
-			c.Splice[name], err = diffItems(from, to)
+		case oldMember == nil:
+			c.Set[name] = newMember.raw
+		case bytes.Equal(oldMember.raw, newMember.raw): // unchanged
+		case oldMember.isSorted() && newMember.isSorted():
+			c.Nested[name], err = diff(oldMember, newMember)
+		case oldMember.startsWith('[') && newMember.startsWith('['):
+			c.Splice[name], err = diffItems(oldMember, newMember)
 		default:
-			c.Set[name] = to.raw
+			c.Set[name] = newMember.raw
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -122,8 +123,8 @@ func diff(old, new *node) (*change, error) {
 	return c, nil
 }
 
-// diffItems returns the splice between the common beginning and the common end of two arrays. It is minimal
-// for the changes that occur: arrays grow at the end, lose their beginning, or one element is replaced.
+// diffItems returns a splice of what is between the common beginning and the common end of two arrays. It is minimal
+// for the changes that occur: arrays grow at the end, lose their beginning, or have one item replaced.
 func diffItems(old, new *node) (splice, error) {
 	if err := old.parseItems(); err != nil {
 		return splice{}, err
@@ -143,8 +144,8 @@ func diffItems(old, new *node) (splice, error) {
 	return splice{At: at, Drop: len(a), Put: b}, nil
 }
 
-// apply changes n, an object. A change that does not match is an error: a record was lost or altered, even if all
-// checksums are right.
+// apply applies c to the object n. A change that does not match n is an error: a record was lost or altered, although
+// the checksums are right.
 func (n *node) apply(c *change) error {
 	if err := n.parseMembers(); err != nil {
 		return err
@@ -159,37 +160,32 @@ func (n *node) apply(c *change) error {
 	for name, s := range c.Splice {
 		m := n.members[name]
 		if m == nil {
-			return fmt.Errorf("it changes the member %q, which does not exist", name)
+			return fmt.Errorf("the member %q, an array to change, does not exist", name)
 		}
-		if err := m.splice(s); err != nil {
+		if err := m.spliceItems(s); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	for name, in := range c.In {
+	for name, nested := range c.Nested {
 		m := n.members[name]
-		if m == nil || in == nil {
-			return fmt.Errorf("it changes the member %q, which does not exist", name)
+		if m == nil || nested == nil {
+			return fmt.Errorf("the member %q, an object to change, or its change does not exist", name)
 		}
-		if err := m.apply(in); err != nil {
+		if err := m.apply(nested); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (n *node) splice(s splice) error {
+func (n *node) spliceItems(s splice) error {
 	if err := n.parseItems(); err != nil {
 		return err
 	}
 	if s.At < 0 || s.Drop < 0 || s.At > len(n.items) || s.Drop > len(n.items)-s.At {
-		return fmt.Errorf("it replaces %d items from index %d on, but the array has %d", s.Drop, s.At, len(n.items))
+		return fmt.Errorf("the change replaces %d items from index %d on, but the array has %d", s.Drop, s.At, len(n.items))
 	}
 	n.raw = nil
-	if s.At+s.Drop == len(n.items) { // nearly always: reuse the capacity
-		n.items = append(n.items[:s.At], s.Put...)
-		return nil
-	}
-	tail := n.items[s.At+s.Drop:]
-	n.items = append(append(n.items[:s.At:s.At], s.Put...), tail...)
+	n.items = slices.Replace(n.items, s.At, s.At+s.Drop, s.Put...)
 	return nil
 }

@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 )
 
-// suffix ends the names of a directory's session files.
-const suffix = ".jsonl"
+// sessionSuffix ends the names of session files.
+const sessionSuffix = ".jsonl"
 
 // Dir returns a store that keeps each session in a file of the directory, named after its id: JSON lines with
 // checksums, to which records are only appended. So messages stay in the file until the session is deleted,
-// even those that a compaction of the agent has replaced. Waiting inputs are in a second file of the session.
+// even those that a compaction of the agent has replaced. A second file of the session has the inputs.
 // The directory is created, with mode 0700, if it does not exist. Files have mode 0600.
 //
 // The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was written, and a
 // [Reader]. A watcher does not wait for the fsync of what it reads: if the machine loses power at that moment,
-// it has yielded an event that is not stored. Listing sessions reads the end of each file; reading a session,
+// the watcher may have yielded an event that is lost. Listing sessions reads the end of each file; reading a session,
 // or its inputs if some are waiting, reads the whole file. A session with a file that cannot be read is listed
-// with its id and the time of the file only; reading it returns the error.
+// with only its id and the file's modification time; reading that session returns the error.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
 func Dir(path string) (Store, error) {
@@ -40,7 +41,7 @@ type dir struct {
 	root *os.Root
 
 	mu        sync.Mutex
-	followers map[string]map[*follower]bool // by the id of the session; not nil if this store has the session open
+	followers map[string]map[*follower]bool // by the id of the session; only of sessions that this store has open
 }
 
 // Open creates a file to lock, which Close removes if nothing was stored.
@@ -48,7 +49,7 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
 	}
-	f, err := d.openLocked(id+suffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+	f, err := d.openLocked(id+sessionSuffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, fmt.Errorf("session %q: %w", id, err)
 	}
@@ -58,15 +59,14 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
-// openLocked opens a file and locks it. The name is resolved within the directory only: a symbolic link
-// cannot lead outside of it.
+// openLocked opens and locks a file of the directory. A symbolic link cannot lead outside of the directory.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
-	return openLocked(name, d.root.Stat, func(name string) (*os.File, error) { return d.root.OpenFile(name, flag, 0o600) })
+	return openAndLock(name, d.root.Stat, func(name string) (*os.File, error) { return d.root.OpenFile(name, flag, 0o600) })
 }
 
-// openLocked opens a file and locks it. It opens the name again if the file was deleted or replaced before it was
-// locked.
-func openLocked(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
+// openAndLock opens a file and locks it. If the file was deleted or replaced before it was locked, openAndLock opens the
+// name again.
+func openAndLock(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
 	for {
 		f, err := open(name)
 		if err != nil {
@@ -75,8 +75,8 @@ func openLocked(name string, stat func(string) (fs.FileInfo, error), open func(s
 		if err := lock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		ok, err := isNamed(f, stat, name)
-		if ok {
+		named, err := isNamed(f, stat, name)
+		if named {
 			return f, nil
 		}
 		if err = errors.Join(err, release(f)); err != nil {
@@ -85,7 +85,7 @@ func openLocked(name string, stat func(string) (fs.FileInfo, error), open func(s
 	}
 }
 
-// isNamed reports whether f is the file with this name. It fails if f is not a regular file.
+// isNamed reports whether name still names the open file f. It fails if f is not a regular file.
 func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {
@@ -101,13 +101,13 @@ func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (b
 	return err == nil && os.SameFile(opened, named), err
 }
 
-// files returns the files of a session, or of all sessions if id is empty.
+// files returns the files of a session, or all files of the directory if id is empty.
 func (d *dir) files(id string) (entries []fs.DirEntry, err error) {
 	if id == "" {
 		return fs.ReadDir(d.root.FS(), ".")
 	}
-	for _, name := range []string{id + inboxSuffix, id + suffix} {
-		if info, err := d.root.Lstat(name); err == nil {
+	for _, name := range []string{id + inboxSuffix, id + sessionSuffix} {
+		if info, err := d.root.Lstat(name); err == nil { // otherwise there is no such file, or the id is invalid
 			entries = append(entries, fs.FileInfoToDirEntry(info))
 		}
 	}
@@ -117,18 +117,15 @@ func (d *dir) files(id string) (entries []fs.DirEntry, err error) {
 // List reads the end of each file.
 func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 	entries, err := d.files(q.ID)
-	if err != nil {
+	if err := errors.Join(ctx.Err(), err); err != nil {
 		return Page{}, err
 	}
 	var infos []Info
 	listed := map[string]bool{}
 	for _, e := range entries {
-		id, isLog := strings.CutSuffix(e.Name(), suffix)
-		if !isLog {
-			id, _ = strings.CutSuffix(e.Name(), inboxSuffix)
-		}
-		// Other files in the directory are ignored.
-		if id == e.Name() || listed[id] || CheckID(id) != nil || !e.Type().IsRegular() {
+		ext := filepath.Ext(e.Name())
+		id := strings.TrimSuffix(e.Name(), ext)
+		if ext != sessionSuffix && ext != inboxSuffix || listed[id] || CheckID(id) != nil || !e.Type().IsRegular() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -146,44 +143,40 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 			infos = append(infos, in)
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return Page{}, err
-	}
 	return q.Page(infos)
 }
 
-// info returns the Info of a session.
+// info reads the Info of a session.
 func (d *dir) info(id string) (Info, error) {
-	inputs, err := d.countInputs(id)
+	sent, err := d.countSent(id)
 	if err != nil {
 		return Info{}, err
 	}
-	sum, err := d.summary(id)
+	sum, err := d.sessionSummary(id)
 	if err != nil {
 		return Info{}, err
 	}
-	return d.infoOf(id, sum, inputs)
+	return d.newInfo(id, sum, sent)
 }
 
-// infoOf makes the Info of a session from the summary of its file and the number of inputs in its inbox.
-func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
-	if sum.Seq == 0 && inputs == 0 {
+// newInfo makes the Info of a session from the summary of its file and the number of inputs that were ever sent to it.
+func (d *dir) newInfo(id string, sum summary, sent int) (Info, error) {
+	if sum.Seq == 0 && sent == 0 {
 		return Info{}, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}
 	in := sum.info(id)
-	in.Inputs = max(inputs-sum.Consumed, 0)
+	in.Inputs = max(sent-sum.Consumed, 0) // sum is newer than sent, and may count more inputs
 	switch {
-	case !in.Updated.IsZero():
 	case sum.Seq == 0: // the session has only inputs
 		entries, err := d.readInbox(id)
 		if err != nil {
 			return Info{}, err
 		}
-		if len(entries) > 0 {
+		if len(entries) > 0 { // otherwise the session was deleted in the meantime
 			in.Updated = entries[0].Sent
 		}
-	default:
-		stat, err := d.root.Stat(id + suffix)
+	case in.Updated.IsZero(): // the file has no summaries: an older program wrote it
+		stat, err := d.root.Stat(id + sessionSuffix)
 		if err != nil {
 			return Info{}, err
 		}
@@ -201,10 +194,10 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	return in, nil
 }
 
-// isOpen reports whether a writer has the session open. The only way to see a lock is to try to take it; a writer that
-// opens the session at that moment retries.
+// isOpen reports whether a writer has the session open. The only way to detect a lock is to try to lock the file; a
+// writer that opens the session at that moment retries.
 func (d *dir) isOpen(id string) (bool, error) {
-	f, err := d.openRegular(id + suffix)
+	f, err := d.openRegular(id + sessionSuffix)
 	if err != nil {
 		return false, err
 	}
@@ -218,9 +211,9 @@ func (d *dir) isOpen(id string) (bool, error) {
 	}
 }
 
-// summary returns the summary of a session, empty if it has no record.
-func (d *dir) summary(id string) (summary, error) {
-	f, err := d.openRegular(id + suffix)
+// sessionSummary returns the summary of a session, empty if the session has no record.
+func (d *dir) sessionSummary(id string) (summary, error) {
+	f, err := d.openRegular(id + sessionSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return summary{}, nil
 	}
@@ -231,7 +224,7 @@ func (d *dir) summary(id string) (summary, error) {
 	ok, err := readSummary(f, &sum)
 	if err == nil && !ok {
 		var l *logFile
-		if l, err = readLog(f, id, 0); err == nil {
+		if l, err = readLogFile(f, id, 0); err == nil {
 			sum = l.summary
 		}
 	}
@@ -243,14 +236,14 @@ func (d *dir) summary(id string) (summary, error) {
 
 // readLog reads the file of a session up to record seq, or all of it if seq is 0. A missing file has no records.
 func (d *dir) readLog(id string, seq int64) (*logFile, error) {
-	f, err := d.openRegular(id + suffix)
+	f, err := d.openRegular(id + sessionSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return parseLog(nil, id, seq)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := readLog(f, id, seq)
+	l, err := readLogFile(f, id, seq)
 	return l, errors.Join(err, f.Close())
 }
 
@@ -262,32 +255,30 @@ func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, e
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return Info{}, nil, err
 	}
-	inputs, err := d.countInputs(id)
+	sent, err := d.countSent(id)
 	if err != nil {
 		return Info{}, nil, err
 	}
-	last, err := d.readLog(id, 0)
+	newest, err := d.readLog(id, 0)
 	if err != nil {
 		return Info{}, nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	in, err := d.infoOf(id, last.summary, inputs)
+	in, err := d.newInfo(id, newest.summary, sent)
 	switch {
 	case err != nil:
 		return Info{}, nil, err
-	case seq < 0 || seq > last.Seq:
-		return Info{}, nil, noRecord(id, seq, last.Seq)
-	case seq == 0 || seq == last.Seq:
-		return in, last.recs, nil
+	case seq < 0 || seq > newest.Seq:
+		return Info{}, nil, noRecord(id, seq, newest.Seq)
+	case seq == 0 || seq == newest.Seq:
+		return in, newest.recs, nil
 	}
-	l, err := d.readLog(id, seq)
+	older, err := d.readLog(id, seq)
 	if err != nil {
 		return Info{}, nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	return in, l.recs, nil
+	return in, older.recs, nil
 }
 
-// Delete locks the session file first: otherwise a writer that has the session open would write to a deleted file. It
-// removes the inbox before the session file, since without that file all inputs would count as waiting.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
@@ -298,31 +289,29 @@ func (d *dir) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
+// delete locks the session file first: otherwise a writer that has the session open would write to a deleted file. It
+// removes the inbox before the session file, since without the session file all inputs would count as waiting.
 func (d *dir) delete(ctx context.Context, id string) error {
-	log, openErr := d.openLocked(id+suffix, os.O_RDWR)
-	if openErr != nil && !errors.Is(openErr, fs.ErrNotExist) {
-		return openErr
+	file, fileErr := d.openLocked(id+sessionSuffix, os.O_RDWR)
+	if fileErr != nil && !errors.Is(fileErr, fs.ErrNotExist) {
+		return fileErr
 	}
 	inbox, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR)
 	if err == nil {
 		err = errors.Join(d.root.Remove(id+inboxSuffix), release(inbox))
-		openErr = nil // there was an inbox to delete
 	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+		err = fileErr // if neither file exists, the session does not exist
 	}
-	if log != nil {
+	if file != nil {
 		if err == nil {
-			err = d.root.Remove(id + suffix)
+			err = d.root.Remove(id + sessionSuffix)
 		}
-		err = errors.Join(err, release(log))
-	}
-	if err == nil {
-		err = openErr
+		err = errors.Join(err, release(file))
 	}
 	return errors.Join(err, syncDir(d.root.Open(".")))
 }
 
-// syncDir syncs a directory, so that the names in it survive a crash. Its arguments are the results of os.Open.
+// syncDir syncs a directory, so that new and removed names survive a crash. The arguments are the results of os.Open.
 func syncDir(d *os.File, err error) error {
 	if err != nil {
 		return err

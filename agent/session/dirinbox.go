@@ -13,7 +13,7 @@ import (
 )
 
 // An inbox file is a header line, then for each input a line and a summary line, with checksums as in a
-// session file. It only grows: the records of the session file say which inputs were consumed.
+// session file. Inputs stay in it: the records of the session file say which inputs were consumed.
 //
 //	{"kitbag_inbox":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
@@ -21,34 +21,34 @@ import (
 //
 // A sender locks the file while it appends.
 
-// inboxSuffix ends the names of inboxes. No file name ends in both it and [suffix].
+// inboxSuffix ends the names of inbox files.
 const inboxSuffix = ".inbox"
 
+// A storedEntry is the content of an input's line.
 type storedEntry struct {
-	N int `json:"n"`
+	N int `json:"n"` // 1, 2, 3 …
 	Entry
 }
 
 type inboxSummary struct {
 	Size int `json:"size"` // bytes of the input's line, with its newline
-	N    int `json:"n"`    // inputs so far
+	N    int `json:"n"`    // of the input: how many were sent so far
 }
 
-// parseInbox parses an inbox file. fresh means that the header is incomplete, and torn that the last line is.
+// parseInbox parses an inbox file. fresh means that the header is missing or incomplete, and torn that the last line is
+// incomplete.
 func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err error) {
-	if want := header(inboxHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
-		return nil, true, false, nil
+	lines, fresh, err := cutHeader(data, inboxHeader, id)
+	if fresh || err != nil {
+		return nil, fresh, false, err
 	}
-	line, rest, ended := bytes.Cut(data, []byte("\n"))
-	if err := checkHeader(line, inboxHeader, id); err != nil {
-		return nil, false, false, err
-	}
-	for n := 2; len(rest) > 0; n++ {
-		line, rest, ended = bytes.Cut(rest, []byte("\n"))
+	for n := 2; len(lines) > 0; n++ {
+		var line []byte
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
 		var e storedEntry
 		intact, err := parseLine(line, recordLine, &e)
 		switch {
-		case !intact:
+		case !intact: // torn, or a summary
 			continue
 		case err != nil:
 			return nil, false, false, fmt.Errorf("line %d: cannot decode the input; if another version of kitbag wrote it, use that version: %w", n, err)
@@ -58,21 +58,18 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 		}
 		entries = append(entries, e.Entry)
 	}
-	return entries, false, !ended, nil
+	return entries, false, !bytes.HasSuffix(data, []byte("\n")), nil
 }
 
-// withConsumed sets the Record and Refused of the entries that were consumed, which are the keys of consumed.
-func withConsumed(entries []Entry, consumed map[string]Entry) []Entry {
+// setConsumed sets Record and Refused of the entries that were consumed. consumed has these fields by the id of the input.
+func setConsumed(entries []Entry, consumed map[string]Entry) {
 	for i := range entries {
 		e := &entries[i]
-		if c, ok := consumed[e.ID]; ok {
-			e.Record, e.Refused = c.Record, c.Refused
-		}
+		e.Record, e.Refused = consumed[e.ID].Record, consumed[e.ID].Refused
 	}
-	return entries
 }
 
-// readInbox returns all inputs that were ever sent to a session, but not whether they were consumed.
+// readInbox returns all inputs that were ever sent to a session, without Record and Refused.
 func (d *dir) readInbox(id string) ([]Entry, error) {
 	f, err := d.openRegular(id + inboxSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,8 +89,8 @@ func (d *dir) readInbox(id string) ([]Entry, error) {
 	return entries, nil
 }
 
-// countInputs returns the number of inputs that were ever sent to a session.
-func (d *dir) countInputs(id string) (int, error) {
+// countSent returns the number of inputs that were ever sent to a session. It usually reads only the end of the inbox.
+func (d *dir) countSent(id string) (int, error) {
 	f, err := d.openRegular(id + inboxSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -114,7 +111,7 @@ func (d *dir) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return false, err
 	}
-	if err := in.Check(0); err != nil { // before a file is created for it
+	if err := in.Check(0); err != nil { // an invalid input must not create a file
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
 	f, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
@@ -128,7 +125,7 @@ func (d *dir) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	return accepted, nil
 }
 
-// send appends an input to an inbox that is locked.
+// send appends an input to a locked inbox file, unless the file has it.
 func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	data, err := io.ReadAll(f)
 	if err != nil {
@@ -139,13 +136,13 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 		return false, err
 	}
 	if slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == in.ID }) {
-		return false, f.Sync() // the Send that wrote it may have failed to sync
+		return false, f.Sync() // the call of Send that wrote the input may have failed to sync
 	}
-	log, err := d.summary(id)
+	sum, err := d.sessionSummary(id)
 	if err != nil {
 		return false, err
 	}
-	if err := in.Check(len(entries) - log.Consumed); err != nil {
+	if err := in.Check(len(entries) - sum.Consumed); err != nil {
 		return false, err
 	}
 	n := len(entries) + 1
@@ -162,8 +159,8 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	return true, syncDir(d.root.Open("."))
 }
 
-// allInputs returns all inputs that were ever sent to a session. It reads the inbox before the log, so that an input
-// that is consumed in between is returned as consumed.
+// allInputs returns all inputs that were ever sent to a session. It reads the inbox before the records, so that it finds
+// the record of every input that is consumed in between.
 func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -176,19 +173,20 @@ func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	return withConsumed(entries, log.consumed), nil
+	setConsumed(entries, log.consumed)
+	return entries, nil
 }
 
-// Inputs reads the whole files only if an input waits.
+// Inputs reads only the ends of the files unless an input waits.
 func (d *dir) Inputs(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
 	}
-	n, err := d.countInputs(id)
-	if err != nil || n == 0 {
+	sent, err := d.countSent(id)
+	if err != nil || sent == 0 {
 		return nil, err
 	}
-	if log, err := d.summary(id); err != nil || log.Consumed == n {
+	if sum, err := d.sessionSummary(id); err != nil || sum.Consumed == sent {
 		return nil, err
 	}
 	entries, err := d.allInputs(ctx, id)
@@ -206,8 +204,7 @@ func (d *dir) Input(ctx context.Context, id, input string) (Entry, error) {
 	return Entry{}, noInput(id, input)
 }
 
-// waitLocked opens and locks a file, and waits while another process has it locked: a sender has the lock of
-// an inbox only for a moment.
+// waitLocked opens and locks an inbox file. It waits while a sender has the file locked, which is only for a moment.
 func (d *dir) waitLocked(ctx context.Context, name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.openLocked(name, flag)

@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// dirLog is an open, locked session file.
+// A dirLog is an open session of a dir. Its file is locked, so that no other process writes to it.
 type dirLog struct {
-	dir  *dir
-	file *os.File // nil when closed
-	id   string
-	end  *logFile // the state after the last record; nil until the file is read
-	err  error    // error of a failed write, after which the contents on disk are unknown
+	dir     *dir
+	file    *os.File // nil when closed
+	id      string
+	content *logFile // of the file, without its records; nil until the file is read
+	err     error    // error of a failed write, after which the content of the file is unknown
 }
 
-// Load reads the whole file, to which nothing else writes: it is locked.
 func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	if l.file == nil {
 		return nil, errClosed
@@ -27,18 +26,19 @@ func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	end, err := readLog(l.file, l.id, 0)
+	content, err := readLogFile(l.file, l.id, 0)
 	if err != nil {
 		return nil, err
 	}
-	recs := end.recs
-	end.recs = nil
-	l.end = end
+	recs := content.recs
+	content.recs = nil
+	l.content = content
 	return recs, nil
 }
 
-// readLog reads a session file up to the size that it has now.
-func readLog(f *os.File, id string, seq int64) (*logFile, error) {
+// readLogFile reads a session file up to record seq, or all of it if seq is 0. It does not read what another process
+// appends in the meantime.
+func readLogFile(f *os.File, id string, seq int64) (*logFile, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func readLog(f *os.File, id string, seq int64) (*logFile, error) {
 	return parseLog(data, id, seq)
 }
 
-// Append accepts no more records after a failed write, because the system may treat pages as written after a failed
-// fsync.
+// Append accepts no more records after a failed write: after a failed fsync the system may treat data as written that
+// is not on the disk.
 func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	switch {
 	case l.file == nil:
@@ -61,37 +61,35 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	if l.end == nil {
+	if l.content == nil {
 		if _, err := l.Load(ctx); err != nil {
 			return err
 		}
 	}
-	if err := CheckRecord(rec, l.end.info(l.id)); err != nil {
+	if err := CheckRecord(rec, l.content.info(l.id)); err != nil {
 		return err
 	}
 	if err := l.checkConsumed(rec); err != nil {
 		return err
 	}
-	sum := l.end.summaryAfter(rec, time.Now())
+	sum := l.content.summaryAfter(rec, time.Now())
 	lines, err := recordLines(rec, sum)
 	if err != nil {
 		return err
 	}
-	if ok, err := l.inPlace(); err != nil || !ok {
+	if named, err := l.isNamed(); err != nil || !named {
 		return errors.Join(fmt.Errorf("%w: its file was removed or replaced", ErrConflict), err)
 	}
 	if l.err = l.write(lines); l.err != nil {
 		return l.err
 	}
-	l.end.summary, l.end.fresh, l.end.torn = sum, false, false
-	for _, in := range rec.Consumed {
-		l.end.consumed[in.ID] = Entry{Record: rec.Seq}
-	}
+	l.content.summary, l.content.fresh, l.content.torn = sum, false, false
+	l.content.addConsumed(rec)
 	l.notifyFollowers(rec)
 	return nil
 }
 
-// checkConsumed returns an error unless the inputs that rec consumes wait.
+// checkConsumed returns an error if rec consumes an input that is not waiting.
 func (l *dirLog) checkConsumed(rec Record) error {
 	if len(rec.Consumed) == 0 {
 		return nil
@@ -100,17 +98,19 @@ func (l *dirLog) checkConsumed(rec Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = consume(withConsumed(inputs, l.end.consumed), rec)
+	setConsumed(inputs, l.content.consumed)
+	_, err = consume(inputs, rec)
 	return err
 }
 
 // summaryAfter returns the summary of the session after rec.
-func (l *logFile) summaryAfter(rec Record, now time.Time) summary {
-	in := l.info("")
+func (s summary) summaryAfter(rec Record, now time.Time) summary {
+	in := s.info("") // the id is not in a summary
 	in.update(rec, now)
-	return summary{Seq: in.Seq, Event: in.Event, Consumed: l.Consumed + len(rec.Consumed), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
+	return summary{Seq: in.Seq, Event: in.Event, Consumed: s.Consumed + len(rec.Consumed), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
 }
 
+// recordLines returns the line of a record and the summary line, whose Size it sets.
 func recordLines(rec Record, sum summary) ([]byte, error) {
 	lines, err := appendLine(nil, recordLine, storedRecord{rec, sum.Event, rec.Events})
 	if err != nil {
@@ -120,29 +120,30 @@ func recordLines(rec Record, sum summary) ([]byte, error) {
 	return appendLine(lines, summaryLine, sum)
 }
 
-// inPlace reports whether the file still has its name.
-func (l *dirLog) inPlace() (bool, error) {
-	return isNamed(l.file, l.dir.root.Stat, l.id+suffix)
+// isNamed reports whether the file still has the name of the session's file.
+func (l *dirLog) isNamed() (bool, error) {
+	return isNamed(l.file, l.dir.root.Stat, l.id+sessionSuffix)
 }
 
 // write appends lines and returns when they are on the disk.
 func (l *dirLog) write(lines []byte) error {
-	err := writeLines(l.file, lines, header(sessionHeader, l.id), l.end.fresh, l.end.torn)
-	if err == nil && l.end.fresh { // the name of a new file must be on the disk too
+	err := writeLines(l.file, lines, header(sessionHeader, l.id), l.content.fresh, l.content.torn)
+	if err == nil && l.content.fresh { // a new file: its name must be on the disk too
 		err = syncDir(l.dir.root.Open("."))
 	}
 	return err
 }
 
-// writeLines appends lines to a file and syncs it, after the header if the file is fresh.
+// writeLines appends lines to a file and syncs the file. It writes the header first if that is missing or incomplete
+// (fresh), and ends the last line if that is incomplete (torn).
 func writeLines(f *os.File, lines, header []byte, fresh, torn bool) error {
 	switch {
 	case fresh:
-		if err := f.Truncate(0); err != nil { // removes a header that was cut off
+		if err := f.Truncate(0); err != nil { // removes an incomplete header
 			return err
 		}
 		lines = append(header, lines...)
-	case torn: // the partial line stays, with a wrong checksum
+	case torn: // readers ignore the incomplete line: its checksum is wrong
 		lines = append([]byte("\n"), lines...)
 	}
 	if _, err := f.Write(lines); err != nil {
@@ -158,11 +159,11 @@ func (l *dirLog) Close() error {
 	l.endFollowers()
 	var errs []error
 	if info, err := l.file.Stat(); err == nil && info.Size() == 0 { // nothing was stored
-		if ok, err := l.inPlace(); ok {
-			errs = append(errs, l.dir.root.Remove(l.id+suffix))
-		} else {
-			errs = append(errs, err)
+		named, err := l.isNamed()
+		if named {
+			err = l.dir.root.Remove(l.id + sessionSuffix)
 		}
+		errs = append(errs, err)
 	}
 	errs = append(errs, release(l.file))
 	l.file = nil

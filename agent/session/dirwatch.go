@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// pollEvery is the interval at which a watcher checks the file of a session that its store has not opened.
+// pollEvery is the interval at which a watcher reads the file of a session that another process has open.
 const pollEvery = 50 * time.Millisecond
 
-// followPause is the minimum interval at which a watcher receives the records that its own store appends. Waking the
-// watcher for every record would slow the run down more than storing the records does.
+// followPause is the minimum interval at which a watcher receives the records that its own store appends: waking the
+// watcher for every record would take longer than storing the records.
 const followPause = 100 * time.Millisecond
 
-// Watch reads the file, and then what is appended to it; records that this store appends come from memory.
+// Watch reads the file, and then what other processes append to it; records that this store appends come from memory.
 func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := CheckID(id); err != nil {
@@ -42,12 +42,12 @@ func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event
 type dirWatch struct {
 	dir   *dir
 	id    string
-	after int64
+	after int64 // only events with higher numbers are yielded
 
-	file    *os.File // nil until the file has a header
+	file    *os.File // nil until the file has a complete header
 	reader  *bufio.Reader
-	line    []byte // an incomplete line
-	seq     int64  // of the last record
+	line    []byte // the beginning of a line whose end is not in the file yet
+	seq     int64  // of the last record that was read or received
 	stopped bool   // the consumer has stopped
 }
 
@@ -72,8 +72,8 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 	}
 	f := w.dir.addFollower(w.id) // before the file is read, so that no record is missed
 	defer w.dir.removeFollower(w.id, f)
-	// Checked before reading, so that everything written before the deletion is yielded.
-	named, err := isNamed(w.file, w.dir.root.Stat, w.id+suffix)
+	// Before the file is read, so that everything written before its deletion is yielded.
+	named, err := isNamed(w.file, w.dir.root.Stat, w.id+sessionSuffix)
 	if err != nil {
 		return err
 	}
@@ -92,17 +92,17 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 // A follower gets the records that an open log of the same store appends. dir.mu guards its fields.
 type follower struct {
 	records []appendedRecord
-	changed chan struct{} // receives a value after a change of the other fields
-	ended   bool          // the log was closed, or the follower is too far behind
+	changed chan struct{} // receives a value after records or ended has changed
+	ended   bool          // no more records will follow: the log was closed, or the watcher must read the file
 }
 
 type appendedRecord struct {
 	seq    int64
-	end    int64 // the size of the file with this record
+	end    int64 // where the record ends in the file
 	events []Event
 }
 
-// maxBehind is how many records a follower may be behind before it must read them from the file.
+// maxBehind is how many records wait in a follower at most. Its watcher then reads the file, to limit the memory.
 const maxBehind = 256
 
 // addFollower returns a new follower of a session, or nil if this store does not have the session open.
@@ -136,7 +136,7 @@ func (l *dirLog) notifyFollowers(rec Record) {
 	events, cloneErr := cloneEvents(rec.Events)
 	for f := range followers {
 		if err != nil || cloneErr != nil || len(f.records) == maxBehind {
-			f.ended = true // its watcher reads the file
+			f.ended = true // the watcher reads the file, and reports any error
 			delete(followers, f)
 		} else {
 			f.records = append(f.records, appendedRecord{rec.Seq, end, events})
@@ -152,7 +152,7 @@ func (f *follower) wake() {
 	}
 }
 
-// endFollowers is called when no more records will be appended.
+// endFollowers ends the followers of a session whose log is closed.
 func (l *dirLog) endFollowers() {
 	l.dir.mu.Lock()
 	defer l.dir.mu.Unlock()
@@ -163,10 +163,11 @@ func (l *dirLog) endFollowers() {
 	delete(l.dir.followers, l.id)
 }
 
-// follow yields the events that f gets from memory until f has ended, and then moves to the same place in the file.
+// follow yields the events that f receives until f has ended, and then skips them in the file.
 func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bool) error {
-	var end int64
-	for ended, pause := false, time.Duration(0); !ended; pause = followPause {
+	var end int64 // of the last record from f
+	var pause time.Duration
+	for ended := false; !ended; pause = followPause {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -191,7 +192,7 @@ func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bo
 			}
 		}
 	}
-	if end == 0 {
+	if end == 0 { // nothing to skip
 		return nil
 	}
 	_, err := w.file.Seek(end, io.SeekStart)
@@ -203,7 +204,7 @@ func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bo
 // yieldEvents yields the events of record seq, which must be the next one.
 func (w *dirWatch) yieldEvents(seq int64, events []Event, yield func(Event) bool) error {
 	if seq != w.seq+1 {
-		return gap(seq, w.seq, 0)
+		return gapError(seq, w.seq, 0)
 	}
 	w.seq = seq
 	for _, ev := range events {
@@ -215,43 +216,38 @@ func (w *dirWatch) yieldEvents(seq int64, events []Event, yield func(Event) bool
 	return nil
 }
 
-// open opens the file once it has a complete header. Before that, a writer may rewrite the file.
+// open opens the file once it has a complete header. A writer may still replace an incomplete header.
 func (w *dirWatch) open() error {
 	if w.file != nil {
 		return nil
 	}
-	f, err := w.dir.openRegular(w.id + suffix)
+	f, err := w.dir.openRegular(w.id + sessionSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	head := make([]byte, len(header(sessionHeader, w.id)))
-	n, err := io.ReadFull(f, head)
-	if bytes.HasPrefix(header(sessionHeader, w.id), head[:n]) && n < len(head) {
-		return f.Close()
+	reader := bufio.NewReaderSize(f, 64<<10) // records are often larger than the default of 4 KiB
+	line, err := reader.ReadBytes('\n')
+	if err == nil || errors.Is(err, io.EOF) {
+		var fresh bool
+		if _, fresh, err = cutHeader(line, sessionHeader, w.id); fresh {
+			return f.Close()
+		}
 	}
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	_, err = f.Seek(0, io.SeekStart)
-	w.file, w.reader = f, bufio.NewReaderSize(f, 64<<10)
-	if err != nil {
-		return err
-	}
-	line, err := w.reader.ReadBytes('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return checkHeader(line, sessionHeader, w.id)
+	w.file, w.reader = f, reader
+	return nil
 }
 
 // read yields the events of the appended records.
 func (w *dirWatch) read(yield func(Event) bool) error {
 	for {
-		piece, err := w.reader.ReadBytes('\n')
-		w.line = append(w.line, piece...)
+		part, err := w.reader.ReadBytes('\n')
+		w.line = append(w.line, part...)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -265,7 +261,7 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 		intact, err := parseLine(bytes.TrimSuffix(w.line, []byte("\n")), recordLine, &rec)
 		w.line = w.line[:0]
 		switch {
-		case !intact:
+		case !intact: // cut off, or a summary
 			continue
 		case err != nil:
 			return fmt.Errorf("cannot decode the record; if another version of kitbag wrote it, use that version: %w", err)

@@ -71,7 +71,7 @@ type fileKeeper struct {
 
 // open opens and locks the file, and returns its State; a new State if the file does not exist.
 func (k *fileKeeper) open() (*agent.State, error) {
-	f, err := openLocked(k.path, os.Stat, openRegular)
+	f, err := openAndLock(k.path, os.Stat, openRegular)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := os.Stat(filepath.Dir(k.path))
 		return new(agent.State), err

@@ -21,17 +21,17 @@ import (
 //	{"crc":"0b6e9f23","seq":2,"data":{…},"took":[…],"event":7,"events":[…]}
 //	{"sum":"77e0a1d4","size":90,"seq":2,"event":7,"took":1,"status":"ended"}
 //
-// The checksum is CRC-32C of the rest of the line. A line with a wrong checksum was being written when the program
-// or the machine stopped: the next record has its number. If a number is missing, or the line of a record is
-// missing before its summary, a stored record was lost or edited, and reading the file fails.
+// The checksum is CRC-32C of the rest of the line. A line with a wrong checksum is ignored: it was being written when
+// the program or the machine stopped, and its record was not stored. If the number of a record is missing, or a summary
+// follows without its record, a stored record was lost or edited, and reading the file fails.
 //
-// The summary at the end of a file contains the Info of the session, and the size of the line before it. If the last
+// The summary at the end of a file contains the Info of the session, and the size of the record's line. If the last
 // line is not a summary, because it was cut off or an older program wrote the file, the whole file is read. An older
-// program treats a summary as a line that was cut off.
+// program ignores a summary like a line with a wrong checksum.
 
 const logVersion = 1
 
-// The first members of the lines with a checksum.
+// The kinds of lines with a checksum, by the name of their first member.
 const (
 	recordLine  = "crc"
 	summaryLine = "sum"
@@ -39,7 +39,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// linePrefix returns the beginning of a line with the given content.
+// linePrefix returns the beginning of a line, up to body.
 func linePrefix(kind string, body []byte) string {
 	return fmt.Sprintf(`{"%s":"%08x",`, kind, crc32.Checksum(body, castagnoli))
 }
@@ -50,7 +50,7 @@ func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := line[1:]
+	body := line[1:] // linePrefix has the brace
 	buf = append(buf, linePrefix(kind, body)...)
 	return append(append(buf, body...), '\n'), nil
 }
@@ -58,7 +58,7 @@ func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 // parseLine parses a line of the given kind, without its newline, into v. intact reports whether the line is of that
 // kind and has the right checksum. An error for an intact line means that this program does not understand the line.
 func parseLine(line []byte, kind string, v any) (intact bool, err error) {
-	n := len(linePrefix(kind, nil))
+	n := len(linePrefix(kind, nil)) // the same for every body
 	if len(line) < n || string(line[:n]) != linePrefix(kind, line[n:]) {
 		return false, nil
 	}
@@ -74,7 +74,7 @@ type storedRecord struct {
 
 // A summary is the content of a summary line: the Info of a session.
 type summary struct {
-	Size     int               `json:"size"` // of the line of the record, with its end
+	Size     int               `json:"size"` // bytes of the record's line, with its newline
 	Seq      int64             `json:"seq"`
 	Event    int64             `json:"event,omitempty"`
 	Consumed int               `json:"took,omitempty"` // how many inputs were consumed so far
@@ -83,13 +83,13 @@ type summary struct {
 	Updated  time.Time         `json:"updated"`
 }
 
-// maxSummary is the maximum size in bytes of a summary, or of the last line of an inbox.
+// maxSummary is more than the size, in bytes, of any summary line: 16 labels of 256 escaped bytes have less.
 const maxSummary = 32 << 10
 
-// readSummary reads the last line of a file into v. It returns false if that line is not a summary, or if the line
-// before it is damaged; then the whole file must be read. When a machine loses power, the end of a write may be on
-// the disk without its beginning.
-func readSummary(f *os.File, v any) (bool, error) {
+// readSummary reads the last line of a file into v, a pointer to a summary or an inboxSummary. ok is false if that line
+// is not a summary, or if the line before it is damaged: when a machine loses power, the end of a write may be on the
+// disk without its beginning. Then the whole file must be read.
+func readSummary(f *os.File, v any) (ok bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return false, err
@@ -101,22 +101,22 @@ func readSummary(f *os.File, v any) (bool, error) {
 	}
 	line, ended := bytes.CutSuffix(buf, []byte("\n"))
 	line = line[bytes.LastIndexByte(line, '\n')+1:]
-	var record struct {
+	var sum struct {
 		Size int64 `json:"size"`
 	}
-	intact, err := parseLine(line, summaryLine, &record)
+	intact, err := parseLine(line, summaryLine, &sum)
 	if !ended || !intact || err != nil || json.Unmarshal(line, v) != nil {
 		return false, nil
 	}
-	buf, err = readBefore(f, end-int64(len(line))-1, record.Size)
+	record, err := readBefore(f, end-int64(len(line))-1, sum.Size)
 	if err != nil {
 		return false, err
 	}
-	intact, _ = parseLine(bytes.TrimSuffix(buf, []byte("\n")), recordLine, new(struct{}))
-	return intact && int64(len(buf)) == record.Size, nil
+	intact, _ = parseLine(bytes.TrimSuffix(record, []byte("\n")), recordLine, new(struct{}))
+	return intact && int64(len(record)) == sum.Size, nil
 }
 
-// readBefore reads the n bytes before end, or less at the beginning of the file.
+// readBefore reads the n bytes of f before end, or all bytes before end if there are fewer.
 func readBefore(f *os.File, end, n int64) ([]byte, error) {
 	buf := make([]byte, max(min(end, n), 0))
 	_, err := f.ReadAt(buf, end-int64(len(buf)))
@@ -126,7 +126,7 @@ func readBefore(f *os.File, end, n int64) ([]byte, error) {
 	return buf, err
 }
 
-// The first members of headers.
+// The kinds of headers, by the name of their first member.
 const (
 	sessionHeader = "kitbag_session"
 	inboxHeader   = "kitbag_inbox"
@@ -139,61 +139,63 @@ func header(kind, id string) []byte {
 
 // A logFile is the content of a session file, as far as it was read.
 type logFile struct {
-	summary
-	recs     []Record // the last whole record and those after it
-	consumed map[string]Entry
-	fresh    bool // the header is missing or incomplete
-	torn     bool // the last line is incomplete
+	summary                   // after the last record that was read; Size is not set
+	recs     []Record         // the last whole record and those after it
+	consumed map[string]Entry // the Record and Refused of each consumed input, by its id
+	fresh    bool             // the header is missing or incomplete
+	torn     bool             // the last line is incomplete
 
 	damaged int  // the number of a line after the last record whose checksum is wrong; 0 for none
-	zeros   bool // that line contains zero bytes
+	zeros   bool // the damaged line contains zero bytes
 }
-
-// info returns the Info of the session.
-func (l *logFile) info(id string) Info { return l.summary.info(id) }
 
 func (s summary) info(id string) Info {
 	return Info{ID: id, Updated: s.Updated, Seq: s.Seq, Event: s.Event, Status: s.Status, Labels: s.Labels}
 }
 
-// parseLog reads a session file up to the record with the given number, 0 for all.
-func parseLog(data []byte, id string, seq int64) (*logFile, error) {
-	l := &logFile{consumed: map[string]Entry{}}
-	if want := header(sessionHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
-		l.fresh = true
-		return l, nil
+// cutHeader returns the lines after the header of a file. fresh means that the header is missing or incomplete.
+func cutHeader(data []byte, kind, id string) (lines []byte, fresh bool, err error) {
+	if want := header(kind, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
+		return nil, true, nil
 	}
-	line, rest, ended := bytes.Cut(data, []byte("\n"))
-	if err := checkHeader(line, sessionHeader, id); err != nil {
+	line, lines, _ := bytes.Cut(data, []byte("\n"))
+	return lines, false, checkHeader(line, kind, id)
+}
+
+// parseLog parses a session file up to the record with number seq, or all of it if seq is 0.
+func parseLog(data []byte, id string, seq int64) (*logFile, error) {
+	lines, fresh, err := cutHeader(data, sessionHeader, id)
+	if err != nil {
 		return nil, err
 	}
-	for n := 2; len(rest) > 0 && (seq == 0 || l.Seq < seq); n++ {
-		line, rest, ended = bytes.Cut(rest, []byte("\n"))
-		if err := l.add(line, n); err != nil {
+	l := &logFile{consumed: map[string]Entry{}, fresh: fresh, torn: !fresh && !bytes.HasSuffix(data, []byte("\n"))}
+	for n := 2; len(lines) > 0 && (seq == 0 || l.Seq < seq); n++ {
+		var line []byte
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
+		if err := l.addLine(line, n); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
-	l.torn = !ended
 	return l, nil
 }
 
-// add adds the content of a line, whose number is n.
-func (l *logFile) add(line []byte, n int) error {
+// addLine adds the content of line n.
+func (l *logFile) addLine(line []byte, n int) error {
 	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
 		var sum summary
 		intact, err := parseLine(line, summaryLine, &sum)
 		switch {
-		case !intact || err != nil: // a file without summaries is valid too
+		case !intact || err != nil: // ignored, because a file without summaries is valid too
 		case sum.Seq == l.Seq:
 			l.Updated = sum.Updated
 		case sum.Seq == l.Seq+1 && !l.zeros: // a loss of power can leave zeros in place of the record
-			return gap(sum.Seq, l.Seq, l.damaged)
+			return gapError(sum.Seq, l.Seq, l.damaged)
 		}
 		return nil
 	}
 	var rec struct {
 		Record
-		Event int64 `json:"event"`
+		Event int64 `json:"event"` // 0 if an older program wrote the line
 	}
 	intact, err := parseLine(line, recordLine, &rec)
 	switch {
@@ -203,23 +205,27 @@ func (l *logFile) add(line []byte, n int) error {
 	case err != nil:
 		return fmt.Errorf("cannot decode the record; if another version of kitbag wrote it, use that version: %w", err)
 	case rec.Seq != l.Seq+1:
-		return gap(rec.Seq, l.Seq, l.damaged)
+		return gapError(rec.Seq, l.Seq, l.damaged)
 	}
 	l.damaged, l.zeros = 0, false
 	if rec.Whole {
 		l.recs = nil
 	}
 	l.recs = append(l.recs, rec.Record)
-	for _, in := range rec.Consumed {
-		l.consumed[in.ID] = Entry{Record: rec.Seq, Refused: in.Refused}
-	}
-	l.Seq, l.Event, l.Consumed, l.Status, l.Labels = rec.Seq, max(rec.Event, l.Event), l.Consumed+len(rec.Consumed), rec.Status, rec.Labels
+	l.addConsumed(rec.Record)
+	l.summary = summary{Seq: rec.Seq, Event: max(rec.Event, l.Event), Consumed: l.Consumed + len(rec.Consumed), Status: rec.Status, Labels: rec.Labels, Updated: l.Updated}
 	return nil
 }
 
-// gap is the error for record seq after record last. damaged is the number of a line between them whose checksum is
-// wrong; 0 if there is none.
-func gap(seq, last int64, damaged int) error {
+func (l *logFile) addConsumed(rec Record) {
+	for _, in := range rec.Consumed {
+		l.consumed[in.ID] = Entry{Record: rec.Seq, Refused: in.Refused}
+	}
+}
+
+// gapError is the error for record seq if record last is the one before it. damaged is the number of a line between the
+// two whose checksum is wrong; 0 if there is none.
+func gapError(seq, last int64, damaged int) error {
 	what := fmt.Sprintf("record %d is missing", last+1)
 	switch {
 	case seq <= last:
@@ -230,21 +236,21 @@ func gap(seq, last int64, damaged int) error {
 	return fmt.Errorf("%s; restore the file from a copy, or use another session", what)
 }
 
-// checkHeader checks the first line of a file, whose first member is named kind and contains the version.
+// checkHeader checks the header line of a file.
 func checkHeader(line []byte, kind, id string) error {
 	var h map[string]json.RawMessage
 	var version int
-	var owner string
+	var fileID string
 	err := json.Unmarshal(line, &h)
-	err = errors.Join(err, json.Unmarshal(h[kind], &version), json.Unmarshal(h["id"], &owner))
+	err = errors.Join(err, json.Unmarshal(h[kind], &version), json.Unmarshal(h["id"], &fileID))
 	switch {
 	case version > logVersion:
 		return fmt.Errorf("%w: the file's version is %d, this program reads up to %d; update the program",
 			agent.ErrNewerState, version, logVersion)
 	case err != nil || version < 1:
 		return errors.New("its first line is not the header of a kitbag session")
-	case owner != id:
-		return fmt.Errorf("the file belongs to session %q", owner)
+	case fileID != id:
+		return fmt.Errorf("the file belongs to session %q", fileID)
 	}
 	return nil
 }
