@@ -35,8 +35,8 @@ func SealedFile(path string, key []byte) (*Session, error) {
 	return openFile(path, key)
 }
 
-// Seal seals the current file at path, so that [SealedFile] opens it. The caller is responsible for the
-// conversation and the rules in it.
+// Seal seals the current file at path, so that [SealedFile] opens it. Seal checks neither who wrote the file nor what is
+// in it: use it only for a file whose conversation and rules you trust.
 func Seal(ctx context.Context, path string, key []byte) error {
 	s, err := File(path)
 	if err != nil {
@@ -47,8 +47,8 @@ func Seal(ctx context.Context, path string, key []byte) error {
 }
 
 func openFile(path string, key []byte) (*Session, error) {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		path = to
+	if target, err := filepath.EvalSymlinks(path); err == nil { // it fails for a new session
+		path = target
 	}
 	k := &fileKeeper{path: path, key: key}
 	st, err := k.open()
@@ -69,11 +69,11 @@ type fileKeeper struct {
 	file *os.File // the locked file; nil if it does not exist yet
 }
 
-// open opens and locks the file, and returns its State; a new State if the file does not exist.
+// open opens and locks the file, and returns its State, or a new State if the file does not exist.
 func (k *fileKeeper) open() (*agent.State, error) {
 	f, err := openAndLock(k.path, os.Stat, openRegular)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err := os.Stat(filepath.Dir(k.path))
+		_, err := os.Stat(filepath.Dir(k.path)) // without the directory the first save would fail
 		return new(agent.State), err
 	}
 	if err != nil {
@@ -98,7 +98,7 @@ func decodeFile(data, key []byte) (*agent.State, error) {
 
 func openRegular(path string) (*os.File, error) { return openIfRegular(path, os.Stat, os.Open) }
 
-// openIfRegular opens a file for reading. It refuses pipes, since opening one may block.
+// openIfRegular opens a file for reading, unless it is a pipe or another special file: opening a pipe may block.
 func openIfRegular(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
 	info, err := stat(name)
 	if err != nil {
@@ -110,8 +110,8 @@ func openIfRegular(name string, stat func(string) (fs.FileInfo, error), open fun
 	return open(name)
 }
 
-// save writes a new file and renames it to the old one, so that a reader, even after a crash, finds either the old
-// content or the new. The directory, which contains the name, is synced last.
+// save writes a new file and gives it the name of the old file, so that a reader, even after a crash, finds either the
+// old content or the new. It syncs the directory last, because the name is stored there.
 func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {
@@ -132,7 +132,7 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]strin
 	if err := k.replace(f, append(data, '\n')); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	err = k.close()
+	err = k.close() // the old file
 	k.file = f
 	return errors.Join(err, syncDir(os.Open(filepath.Dir(k.path))))
 }
@@ -151,7 +151,7 @@ func (k *fileKeeper) replace(f *os.File, data []byte) error {
 	if k.file != nil {
 		return os.Rename(f.Name(), k.path)
 	}
-	err := os.Link(f.Name(), k.path) // unlike a rename it fails if the file exists
+	err := os.Link(f.Name(), k.path) // unlike os.Rename, os.Link fails if the file exists
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: another process has created its file in the meantime", ErrConflict)
 	}

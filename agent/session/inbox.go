@@ -9,7 +9,7 @@ import (
 )
 
 // An Inbox is a [Store] that keeps the inputs for a session until the session consumes them: messages, answers
-// to its questions, an interrupt. Any process may send. An input has an id, and is accepted only once. It waits
+// to its questions, an interrupt. Any process may send. An input has an id, and is accepted only once. The input waits
 // until a record consumes it ([Record.Consumed]); since that record also contains the changes that the input made, a
 // crash neither loses an input nor makes it take effect twice.
 type Inbox interface {
@@ -31,10 +31,10 @@ type Entry struct {
 	ID   string          `json:"id"`   // see [CheckID]
 	Data json.RawMessage `json:"data"` // the agent's input, as encoded by [Send]
 
-	// The rest is set by the Inbox.
+	// The Inbox sets the following fields.
 	Sent    time.Time `json:"sent"`
-	Record  int64     `json:"-"` // the number of the record that consumed it; 0 while it waits
-	Refused string    `json:"-"` // why it had no effect: see [ConsumedInput]
+	Record  int64     `json:"-"` // the number of the record that consumed the input; 0 while the input waits
+	Refused string    `json:"-"` // why the input had no effect: see [ConsumedInput]
 }
 
 // ErrFull is wrapped by the error for an input to a full inbox.
@@ -42,13 +42,13 @@ var ErrFull = errors.New("the inbox is full")
 
 // The limits of an inbox.
 const (
-	maxEntry   = 8 << 20
-	maxWaiting = 256
+	maxEntry   = 8 << 20 // bytes of Entry.Data
+	maxWaiting = 256     // inputs
 )
 
-// Check returns an error if an inbox with the given number of waiting inputs may not accept another one:
-// its id must be valid, its data must be JSON of at most 8 MiB, and fewer than 256 may wait ([ErrFull]). An
-// Inbox calls it in Send, unless an input with that id was sent before.
+// Check returns an error if an inbox with the given number of waiting inputs may not accept the entry: its id must be
+// valid, its data must be JSON of at most 8 MiB, and fewer than 256 inputs may wait ([ErrFull]). [Inbox.Send] calls
+// Check, unless an input with that id was sent before.
 func (in Entry) Check(waiting int) error {
 	switch {
 	case CheckID(in.ID) != nil:

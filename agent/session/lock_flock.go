@@ -12,7 +12,7 @@ import (
 )
 
 // lock locks an open file until [release], or until the process ends. The error is ErrConflict if another process
-// keeps the file locked. lock retries, because dir.isOpen locks a file for a moment.
+// has the file locked for 8 ms: dir.isOpen, which locks a file only for a moment, is no conflict.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)
@@ -23,7 +23,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// tryLock is lock without waiting.
+// tryLock locks an open file, or fails at once.
 func tryLock(f *os.File) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
@@ -38,9 +38,8 @@ func tryLock(f *os.File) error {
 	}
 }
 
-// release unlocks and closes f. Closing would not be enough: a child that another goroutine is just starting,
-// such as a command of the agent, also has the file open until it executes its program, and the lock lasts until
-// every process has closed the file.
+// release unlocks and closes f. Closing would not be enough, because the lock lasts until every process has closed the
+// file: a child process that another goroutine is just starting has the file open until it executes its program.
 func release(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_UN)

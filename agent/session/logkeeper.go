@@ -13,26 +13,26 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// minWhole is the minimum size, in bytes, of the changes after which another whole record is written.
-const minWhole = 256 << 10
+// minChanges is the size, in bytes, up to which changes never cause another whole record, however small the state is.
+const minChanges = 256 << 10
 
 // A logKeeper stores a State in a Log. Messages do not change once they are in the State, so the messages in the
-// log are recognised by their pointers and not encoded again. The rest, which is small, is compared with its last
-// encoding.
+// log are recognized by their pointers and not encoded again. The rest of the State, which is small, is compared with
+// its last encoding.
 type logKeeper struct {
 	log         Log
 	storeEvents bool // the store is a Watcher
 
-	status Status            // of the last record
+	status Status            // of the last record; StatusEnded before the first
 	labels map[string]string // of the last record
-	given  map[string]bool   // the ids of inputs from the inbox that were given to a run
+	given  map[string]bool   // by id: inputs from the inbox that the current run got and no record has consumed
 
 	seq      int64              // of the last record
 	messages []*message.Message // the messages in the log
-	rest     *node              // the rest of the state in the log, without "messages"
+	rest     *node              // the other members of the State in the log
 
 	wholeSize   int // bytes of the last whole record
-	changesSize int // bytes of the records after it
+	changesSize int // bytes of the records after the last whole one
 }
 
 func newLogKeeper(store Store, log Log) *logKeeper {
@@ -56,15 +56,15 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	for _, rec := range recs[1:] {
 		k.changesSize += len(rec.Data)
 	}
-	// The loaded state is encoded again: a later save must be compared with what this program writes, which
-	// may be a newer version.
+	// The State is encoded again, because an older program may have written the records: the next save must be
+	// compared with what this program writes.
 	k.messages = slices.Clone(st.Messages)
 	k.rest, _, err = encode(st, len(st.Messages))
 	return st, err
 }
 
-// decode returns the State of the records. It checks the session id in the State, which differs if the file was
-// copied or renamed.
+// decode returns the State after the records. The session id in the State must be id; it differs if a file was copied
+// or renamed.
 func decode(id string, recs []Record) (*agent.State, error) {
 	st := &agent.State{ID: id}
 	if len(recs) == 0 {
@@ -88,7 +88,7 @@ func replay(recs []Record) ([]byte, error) {
 	if !recs[0].Whole {
 		return nil, fmt.Errorf("its first record, %d, is not whole; restore the store from a copy, or use another session", recs[0].Seq)
 	}
-	whole := &node{raw: recs[0].Data}
+	state := &node{raw: recs[0].Data}
 	seq := recs[0].Seq
 	for _, rec := range recs[1:] {
 		if rec.Seq != seq+1 || rec.Whole {
@@ -97,17 +97,17 @@ func replay(recs []Record) ([]byte, error) {
 		var c change
 		err := json.Unmarshal(rec.Data, &c)
 		if err == nil {
-			err = whole.apply(&c)
+			err = state.apply(&c)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("record %d does not match the records before it: %w; restore the store from a copy, or use another session", rec.Seq, err)
 		}
 		seq = rec.Seq
 	}
-	return json.Marshal(whole)
+	return json.Marshal(state)
 }
 
-// encode returns st in two parts: the messages after the first n, and the rest.
+// encode returns st in two parts: the members other than "messages", and the messages after the first n.
 func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err error) {
 	data, err := st.MarshalFrom(n)
 	if err != nil {
@@ -127,17 +127,17 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 	return rest, list.items, err
 }
 
-// save appends what has changed since the last save.
+// save stores what has changed since the last save.
 func (k *logKeeper) save(ctx context.Context, st *agent.State, labels map[string]string) error {
-	rec, err := k.record(st.Saving(), labels)
+	rec, err := k.newRecord(st.Saving(), labels)
 	if err != nil {
 		return err
 	}
-	return k.store(ctx, st, rec)
+	return k.storeChanges(ctx, st, rec)
 }
 
-// record returns a record with everything but the change of the State.
-func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Record, error) {
+// newRecord returns a record with everything except the change of the State, which storeChanges adds.
+func (k *logKeeper) newRecord(saving agent.Saving, labels map[string]string) (Record, error) {
 	rec := Record{Status: k.status, Labels: maps.Clone(labels)}
 	for _, id := range saving.Inputs {
 		if k.given[id] {
@@ -173,9 +173,9 @@ func statusAfter(ev event.Event) Status {
 	return StatusEnded
 }
 
-// store appends rec, with the change of the State, unless nothing has changed.
-func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) error {
-	kept := 0 // nearly always all messages in the log; only a compaction replaces some
+// storeChanges adds the change of the State to rec and appends rec, unless nothing has changed.
+func (k *logKeeper) storeChanges(ctx context.Context, st *agent.State, rec Record) error {
+	kept := 0 // the number of messages in the log that are still in the State: all, except after a compaction
 	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
 		kept++
 	}
@@ -190,12 +190,12 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	if drop := len(k.messages) - kept; drop > 0 || len(added) > 0 {
 		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
 	}
-	unchanged := len(rec.Consumed)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
-	if k.seq > 0 && c.empty() && unchanged {
-		return nil // the first record is always stored: it creates the session
+	noEffects := len(rec.Consumed)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
+	if k.seq > 0 && c.empty() && noEffects { // the first record is always stored: it creates the session
+		return nil
 	}
 	if err := k.append(ctx, st, c, rec); err != nil {
-		return err // the next change is still relative to what was last stored
+		return err
 	}
 	k.status, k.labels = rec.Status, rec.Labels
 	for _, in := range rec.Consumed {
@@ -206,15 +206,15 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	return nil
 }
 
-// append appends a record with the change c, or with the whole state if it is the first record or the changes have
-// become larger than the state.
+// append appends rec with the change c, or with the whole State if rec is the first record or the changes have become
+// larger than the State.
 func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change, rec Record) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
 	rec.Seq, rec.Data = k.seq+1, data
-	rec.Whole = k.seq == 0 || k.changesSize+len(data) > max(minWhole, k.wholeSize)
+	rec.Whole = k.seq == 0 || k.changesSize+len(data) > max(minChanges, k.wholeSize)
 	if rec.Whole {
 		if rec.Data, err = st.MarshalJSON(); err != nil {
 			return err

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,9 +15,9 @@ import (
 	"time"
 )
 
-// Memory returns a store that ends with the process. Like other stores it stores bytes, so that what a test loads has
-// been encoded and decoded. It is an [Inbox], a [Watcher] and a [Reader], and keeps every record and
-// event until the session is deleted.
+// Memory returns a store whose sessions end with the process. Like other stores it stores encoded data, so that a test
+// which uses it also tests the encoding. It is an [Inbox], a [Watcher] and a [Reader], and keeps every record and event
+// until the session is deleted.
 func Memory() Store {
 	return &memory{sessions: map[string]*memorySession{}, changed: make(chan struct{})}
 }
@@ -40,11 +41,10 @@ var (
 	_ Reader  = (*memory)(nil)
 )
 
-// exists reports whether the session is stored, not just open.
+// exists reports whether the session is stored: opening a new session does not store it.
 func (s *memorySession) exists() bool { return s != nil && len(s.records)+len(s.inputs) > 0 }
 
-// current returns the current Info of the session.
-func (s *memorySession) current() Info {
+func (s *memorySession) currentInfo() Info {
 	in := s.info
 	in.Labels = maps.Clone(in.Labels)
 	in.Inputs = len(s.waiting())
@@ -54,28 +54,24 @@ func (s *memorySession) current() Info {
 	return in
 }
 
-// upTo returns the last whole record up to number seq, and those after it.
-func (s *memorySession) upTo(seq int64) []Record {
+// recordsUpTo returns the last whole record up to number seq and the records after it up to number seq.
+func (s *memorySession) recordsUpTo(seq int64) []Record {
 	recs := s.records[:seq]
-	first := len(recs) - 1
+	first := max(len(recs)-1, 0)
 	for first > 0 && !recs[first].Whole {
 		first--
 	}
-	recs = slices.Clone(recs[max(first, 0):])
+	recs = slices.Clone(recs[first:])
 	for i := range recs {
 		recs[i].Events = nil
 	}
 	return recs
 }
 
-// session returns a session, and creates it if it is new. mu is held.
+// session returns a session. If the store does not have it, the result is a new session, which the caller may add to
+// m.sessions. mu is held.
 func (m *memory) session(id string) *memorySession {
-	s := m.sessions[id]
-	if s == nil {
-		s = &memorySession{info: Info{ID: id}}
-		m.sessions[id] = s
-	}
-	return s
+	return cmp.Or(m.sessions[id], &memorySession{info: Info{ID: id}})
 }
 
 // notify wakes the watchers. mu is held.
@@ -95,6 +91,7 @@ func (m *memory) Open(ctx context.Context, id string) (Log, error) {
 		return nil, fmt.Errorf("session %q: %w open; close it first, or use another session", id, ErrConflict)
 	}
 	s.open = true
+	m.sessions[id] = s
 	return &memoryLog{m, s, id}, nil
 }
 
@@ -107,7 +104,7 @@ func (m *memory) List(ctx context.Context, q Query) (Page, error) {
 	var infos []Info
 	for _, s := range m.sessions {
 		if s.exists() {
-			infos = append(infos, s.current())
+			infos = append(infos, s.currentInfo())
 		}
 	}
 	return q.Page(infos)
@@ -140,14 +137,14 @@ func (m *memory) Read(ctx context.Context, id string, seq int64) (Info, []Record
 	if !s.exists() {
 		return Info{}, nil, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}
-	in := s.current()
+	in := s.currentInfo()
 	if seq == 0 {
 		seq = in.Seq
 	}
 	if seq < 0 || seq > in.Seq {
 		return Info{}, nil, noRecord(id, seq, in.Seq)
 	}
-	return in, s.upTo(seq), nil
+	return in, s.recordsUpTo(seq), nil
 }
 
 // noRecord is the error for a record that does not exist yet.
@@ -161,23 +158,24 @@ func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 			yield(Event{}, err)
 			return
 		}
-		var watched *memorySession
-		for next := 0; ; { // next is the index of the first unread record
+		var watched *memorySession // nil until the session exists
+		readRecords := 0
+		for {
 			m.mu.Lock()
-			s, changed := m.sessions[id], m.changed
-			if watched == nil && s.exists() {
-				watched = s
+			current, changed := m.sessions[id], m.changed
+			if watched == nil && current.exists() {
+				watched = current
 			}
 			var recs []Record
 			if watched != nil {
-				recs = watched.records[next:]
+				recs = watched.records[readRecords:]
 			}
 			m.mu.Unlock()
-			if watched != nil && s != watched {
+			if watched != nil && current != watched {
 				yield(Event{}, fmt.Errorf("session %q was deleted: %w", id, fs.ErrNotExist))
 				return
 			}
-			next += len(recs)
+			readRecords += len(recs)
 			for _, rec := range recs {
 				for _, ev := range rec.Events {
 					if ev.Record = rec.Seq; ev.Seq > after && !yield(ev, nil) {
@@ -195,10 +193,10 @@ func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 	}
 }
 
-// memoryLog is an open session; it is closed when session is nil.
+// A memoryLog is an open session of a memory.
 type memoryLog struct {
 	store   *memory
-	session *memorySession
+	session *memorySession // nil when closed
 	id      string
 }
 
@@ -210,7 +208,7 @@ func (l *memoryLog) Load(ctx context.Context) ([]Record, error) {
 	if l.session == nil {
 		return nil, errClosed
 	}
-	return l.session.upTo(l.session.info.Seq), ctx.Err()
+	return l.session.recordsUpTo(l.session.info.Seq), ctx.Err()
 }
 
 func (l *memoryLog) Append(ctx context.Context, rec Record) error {
@@ -238,6 +236,7 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 	return nil
 }
 
+// update changes the Info of a session that has stored rec.
 func (in *Info) update(rec Record, now time.Time) {
 	in.Seq, in.Updated, in.Status, in.Labels = rec.Seq, now, rec.Status, rec.Labels
 	if n := len(rec.Events); n > 0 {
@@ -245,23 +244,23 @@ func (in *Info) update(rec Record, now time.Time) {
 	}
 }
 
-// consume returns the inputs after rec has consumed some of the waiting ones.
+// consume returns a copy of inputs, with Record and Refused set for those that rec consumes.
 func consume(inputs []Entry, rec Record) ([]Entry, error) {
 	if len(rec.Consumed) == 0 {
 		return inputs, nil
 	}
 	inputs = slices.Clone(inputs)
-	for _, in := range rec.Consumed {
-		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == in.ID && e.Record == 0 })
+	for _, consumed := range rec.Consumed {
+		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == consumed.ID && e.Record == 0 })
 		if i < 0 {
-			return nil, fmt.Errorf("record %d consumes the input %q, which is not waiting", rec.Seq, in.ID)
+			return nil, fmt.Errorf("record %d consumes the input %q, which is not waiting", rec.Seq, consumed.ID)
 		}
-		inputs[i].Record, inputs[i].Refused = rec.Seq, in.Refused
+		inputs[i].Record, inputs[i].Refused = rec.Seq, consumed.Refused
 	}
 	return inputs, nil
 }
 
-// cloneRecord returns a copy of rec with compact JSON. They share no bytes that the caller may reuse.
+// cloneRecord returns a copy of rec with compact JSON. The copy shares no bytes that the caller of Append may reuse.
 func cloneRecord(rec Record) (Record, error) {
 	var err error
 	if rec.Data, err = compact(rec.Data); err != nil {
@@ -271,14 +270,14 @@ func cloneRecord(rec Record) (Record, error) {
 		return rec, err
 	}
 	for i := range rec.Events {
-		rec.Events[i].decoded = nil // the encoded event is enough
+		rec.Events[i].decoded = nil // to save memory: Decode decodes Data
 	}
 	rec.Labels, rec.Consumed = maps.Clone(rec.Labels), slices.Clone(rec.Consumed)
 	return rec, nil
 }
 
-// cloneEvents returns copies that share no bytes with list, except for events that a logKeeper encoded: their bytes
-// never change.
+// cloneEvents returns a copy of list with compact JSON. The copy shares only the bytes of events that a logKeeper
+// encoded: these never change.
 func cloneEvents(list []Event) ([]Event, error) {
 	list = slices.Clone(list)
 	for i, ev := range list {
@@ -325,22 +324,18 @@ func (m *memory) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.sessions[id]
-	var waiting int
-	if s != nil {
-		if slices.ContainsFunc(s.inputs, func(e Entry) bool { return e.ID == in.ID }) {
-			return false, nil
-		}
-		waiting = len(s.waiting())
+	s := m.session(id)
+	if slices.ContainsFunc(s.inputs, func(e Entry) bool { return e.ID == in.ID }) {
+		return false, nil
 	}
-	if err := in.Check(waiting); err != nil {
+	if err := in.Check(len(s.waiting())); err != nil {
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
 	data, _ := compact(in.Data) // Check has validated it
-	s = m.session(id)
 	if !s.exists() {
 		s.info.Updated = time.Now()
 	}
+	m.sessions[id] = s
 	s.inputs = append(s.inputs, Entry{ID: in.ID, Data: data, Sent: time.Now()})
 	m.notify()
 	return true, nil
@@ -352,10 +347,7 @@ func (m *memory) Inputs(ctx context.Context, id string) ([]Entry, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sessions[id]; s != nil {
-		return s.waiting(), nil
-	}
-	return nil, nil
+	return m.session(id).waiting(), nil
 }
 
 func (m *memory) Input(ctx context.Context, id, input string) (Entry, error) {
@@ -364,10 +356,9 @@ func (m *memory) Input(ctx context.Context, id, input string) (Entry, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sessions[id]; s != nil {
-		if i := slices.IndexFunc(s.inputs, func(e Entry) bool { return e.ID == input }); i >= 0 {
-			return s.inputs[i], nil
-		}
+	inputs := m.session(id).inputs
+	if i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == input }); i >= 0 {
+		return inputs[i], nil
 	}
 	return Entry{}, noInput(id, input)
 }

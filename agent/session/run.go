@@ -161,7 +161,7 @@ func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 	}
 	k := r.keeper
 	rec := Record{Status: k.status, Labels: k.labels, Consumed: list}
-	if err := k.store(ctx, r.session.State, rec); err != nil {
+	if err := k.storeChanges(ctx, r.session.State, rec); err != nil {
 		return fmt.Errorf("session %q: %w", r.id(), err)
 	}
 	return nil

@@ -11,23 +11,23 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// Save returns a function that calls save and kills the process after the nth call, or before the -nth call if n is
-// negative; never if n is 0.
+// Save returns a function that calls save, and kills the process after call n of it. If n is negative, it kills the
+// process before call -n; if n is 0, never.
 func Save(n int, save func(context.Context, *agent.State) error) func(context.Context, *agent.State) error {
-	saves := 0
+	calls := 0
 	return func(ctx context.Context, st *agent.State) error {
-		if saves++; saves == -n {
+		if calls++; calls == -n {
 			Now()
 		}
 		err := save(ctx, st)
-		if saves == n {
+		if calls == n {
 			Now()
 		}
 		return err
 	}
 }
 
-// Now ends the process as kill -9 does.
+// Now kills the current process, as kill -9 does.
 func Now() {
 	p, err := os.FindProcess(os.Getpid())
 	if err == nil {
@@ -36,7 +36,7 @@ func Now() {
 	if err != nil {
 		panic(err)
 	}
-	select {}
+	select {} // Kill may return before the process ends
 }
 
 // Run runs a process that may kill itself, and returns what it printed and whether it was killed. Any other failure
