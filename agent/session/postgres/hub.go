@@ -20,32 +20,34 @@ const sweepEvery = time.Second
 type hub struct {
 	closed atomic.Bool
 
-	mu              sync.Mutex
-	topics          map[string]*topic // by session
-	live            int               // number of channels returned by Store.Live
-	pending         map[string]bool   // changes of this process that are not announced yet: session ids, with a slash appended for inboxes
-	hasPending      chan struct{}     // has one element if pending is not empty
-	interruptKeeper func()            // makes the keeper check live; nil while the keeper is not waiting
+	mu              sync.Mutex        // guards the following fields, except the channels
+	topics          map[string]*topic // by session id
+	liveCount       int               // the number of channels in all topic.liveChannels
+	pending         map[string]bool   // payloads of announce: ids of changed sessions, with a slash appended if the inbox changed
+	hasPending      chan struct{}     // has a value if pending is not empty
+	interruptKeeper func()            // makes the keeper check liveCount; nil while the keeper is not waiting
 
-	published    map[string][]session.Event // events to send to other processes
-	bytes        int                        // the size of the data in published
-	hasPublished chan struct{}              // has one element if published is not empty
+	published      map[string][]session.Event // by session id: events for sendPublished
+	publishedBytes int                        // the size of the data in published
+	hasPublished   chan struct{}              // has a value if published is not empty
 }
 
 // A topic is a session with goroutines that wait for its changes.
 type topic struct {
-	wakes [2]map[chan struct{}]bool // each buffers one element
-	live  map[chan session.Event]bool
-	seen  version // found by the last sweep
+	subscribers  [2]map[chan struct{}]bool   // by changeKind; each channel buffers one value
+	liveChannels map[chan session.Event]bool // of Store.Live
+	seen         version                     // found by the last sweep
 }
 
-// The indices of topic.wakes.
+type changeKind int
+
 const (
-	onRecord = iota
-	onInput
+	onRecord changeKind = iota // a record was stored, or the session was deleted
+	onInput                    // an input was sent
 )
 
-// A version is the state of a session and its inbox.
+// A version changes with every record and input: the columns num, seq and sent of a session. It is zero if the session
+// does not exist.
 type version struct{ num, seq, sent int64 }
 
 func newHub() *hub {
@@ -57,34 +59,34 @@ func newHub() *hub {
 func (h *hub) topic(id string) *topic {
 	t := h.topics[id]
 	if t == nil {
-		t = &topic{wakes: [2]map[chan struct{}]bool{{}, {}}, live: map[chan session.Event]bool{}}
+		t = &topic{subscribers: [2]map[chan struct{}]bool{{}, {}}, liveChannels: map[chan session.Event]bool{}}
 		h.topics[id] = t
 	}
 	return t
 }
 
-// forget removes a topic without channels. mu is held.
-func (h *hub) forget(id string) {
-	if t := h.topics[id]; len(t.wakes[onRecord])+len(t.wakes[onInput])+len(t.live) == 0 {
+// removeIfUnused removes a topic that has no channels. mu is held.
+func (h *hub) removeIfUnused(id string) {
+	if t := h.topics[id]; len(t.subscribers[onRecord])+len(t.subscribers[onInput])+len(t.liveChannels) == 0 {
 		delete(h.topics, id)
 	}
 }
 
-// join returns a channel that gets an element after changes of a kind, and a function that removes the channel.
-func (h *hub) join(id string, kind int) (<-chan struct{}, func()) {
+// subscribe returns a channel that gets a value after changes of a kind, and a function that ends the subscription.
+func (h *hub) subscribe(id string, kind changeKind) (changed <-chan struct{}, unsubscribe func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ch := make(chan struct{}, 1)
-	h.topic(id).wakes[kind][ch] = true
+	h.topic(id).subscribers[kind][ch] = true
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.topics[id].wakes[kind], ch)
-		h.forget(id)
+		delete(h.topics[id].subscribers[kind], ch)
+		h.removeIfUnused(id)
 	}
 }
 
-// poke puts an element into a channel that buffers one, unless it has one.
+// poke puts a value into a channel that buffers one, unless the channel has a value.
 func poke(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -92,37 +94,35 @@ func poke(ch chan struct{}) {
 	}
 }
 
-// wake wakes the goroutines that wait for a change of a kind.
-func (h *hub) wake(id string, kind int) {
+// wake wakes the goroutines that wait for changes of a kind.
+func (h *hub) wake(id string, kind changeKind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t := h.topics[id]; t != nil {
-		for ch := range t.wakes[kind] {
+		for ch := range t.subscribers[kind] {
 			poke(ch)
 		}
 	}
 }
 
 func (h *hub) wakeAll() {
-	for _, id := range h.watched() {
+	for _, id := range h.topicIDs() {
 		h.wake(id, onRecord)
 		h.wake(id, onInput)
 	}
 }
 
-func (h *hub) watched() []string {
+func (h *hub) topicIDs() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Keys(h.topics))
 }
 
-// noteVersion compares a session's version with that of the last sweep, and wakes the waiting goroutines if it has
-// changed.
-func (h *hub) noteVersion(id string, now version) {
+// updateVersion stores the version that a sweep has found, and wakes the waiting goroutines if the version has changed.
+func (h *hub) updateVersion(id string, now version) {
 	h.mu.Lock()
-	t := h.topics[id]
 	var was version
-	if t != nil {
+	if t := h.topics[id]; t != nil {
 		was, t.seen = t.seen, now
 	}
 	h.mu.Unlock()
@@ -134,8 +134,8 @@ func (h *hub) noteVersion(id string, now version) {
 	}
 }
 
-// changed wakes the waiting goroutines of this process, and queues the change for announce.
-func (h *hub) changed(id string, kind int) {
+// noteChange wakes the waiting goroutines of this process, and queues the change for announce.
+func (h *hub) noteChange(id string, kind changeKind) {
 	h.wake(id, kind)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +155,7 @@ func (h *hub) takePending() []string {
 	return ids
 }
 
-// close ends the watchers. It reports false if it was called before.
+// close wakes all goroutines, which then find the hub closed. It returns false if the hub was closed before.
 func (h *hub) close() bool {
 	closed := h.closed.Swap(true)
 	h.wakeAll()
@@ -177,10 +177,11 @@ func (s *Store) start(config *pgx.ConnConfig) {
 	}
 }
 
-func (s *Store) channel() string { return "kitbag_in_" + s.opts.Schema }
+// changeChannel returns the name of the channel of announce.
+func (s *Store) changeChannel() string { return "kitbag_in_" + s.opts.Schema }
 
-// announce notifies other processes of changes. It is not part of the transaction of a save, because Postgres
-// serializes the commits of transactions that notify.
+// announce notifies other processes of changes; when ctx ends, for the last time. A save does not notify in its own
+// transaction, because Postgres serializes the commits of transactions that notify.
 func (s *Store) announce(ctx context.Context) {
 	for ended := false; !ended; {
 		select {
@@ -191,24 +192,24 @@ func (s *Store) announce(ctx context.Context) {
 		if ids := s.hub.takePending(); len(ids) > 0 {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
 			// On failure the sweeps of other processes find the changes.
-			_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, id) FROM unnest($2::text[]) id", s.channel(), ids)
+			_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, id) FROM unnest($2::text[]) id", s.changeChannel(), ids)
 			cancel()
 		}
 	}
 }
 
-// keep renews the claims of this store and receives notifications. Its connection is not in the pool, so that it
-// never waits for other operations.
+// keep renews the claims of this store and receives notifications. It has its own connection, so that it never waits
+// for one of the pool.
 func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		k := &keeper{store: s}
 		if err := k.connect(ctx, config); err == nil {
 			pause = firstPause
 			k.run(ctx)
-		} else { // the database may have no free connection
+		} else { // the database may have no free connection, but the pool may have one
 			_ = s.renew(ctx, s.pool)
 		}
-		s.hub.wakeAll() // to query the database: notifications may have been lost
+		s.hub.wakeAll() // notifications may have been lost
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -219,9 +220,9 @@ func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 
 // A keeper is a connection of [Store.keep].
 type keeper struct {
-	store *Store
-	conn  *pgx.Conn
-	live  bool // it listens on the channel of deltas
+	store       *Store
+	conn        *pgx.Conn
+	listensLive bool // on the channel of deltas
 
 	nextRenewal, nextSweep time.Time
 }
@@ -233,14 +234,14 @@ func (k *keeper) connect(ctx context.Context, config *pgx.ConnConfig) (err error
 	return err
 }
 
-// run returns when the connection fails or ctx ends.
+// run renews claims, sweeps and receives notifications until the connection fails or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
 		defer cancel()
 		_ = k.conn.Close(ctx)
 	}()
-	if err := k.listen(ctx, "LISTEN ", k.store.channel()); err != nil {
+	if err := k.listen(ctx, "LISTEN ", k.store.changeChannel()); err != nil {
 		return
 	}
 	k.store.hub.wakeAll()
@@ -250,14 +251,14 @@ func (k *keeper) run(ctx context.Context) {
 			until = k.nextRenewal
 		}
 		waitCtx, cancel := context.WithDeadline(ctx, until)
-		if k.store.hub.setKeeper(cancel) != k.live {
+		if k.store.hub.setInterrupt(cancel) != k.listensLive { // changed since listenLive
 			cancel()
 		}
 		n, err := k.conn.WaitForNotification(waitCtx)
-		timeout := waitCtx.Err() != nil
+		interrupted := waitCtx.Err() != nil
 		cancel()
 		switch {
-		case ctx.Err() != nil, err != nil && !timeout:
+		case ctx.Err() != nil, err != nil && !interrupted:
 			return
 		case err == nil:
 			k.store.hub.notified(n)
@@ -276,14 +277,14 @@ func (k *keeper) listen(ctx context.Context, verb, channel string) error {
 	return err
 }
 
-// renewAndSweep renews the claims and sweeps the topics, if it is time for that.
+// renewAndSweep renews the claims if nextRenewal has passed, and sweeps the topics if nextSweep has passed.
 func (k *keeper) renewAndSweep(ctx context.Context) error {
 	s, now := k.store, time.Now()
 	if !s.opts.ReadOnly && !now.Before(k.nextRenewal) {
 		if err := s.renew(ctx, k.conn); err != nil {
 			return err
 		}
-		k.nextRenewal = now.Add(s.opts.Claim / 3)
+		k.nextRenewal = now.Add(s.renewEvery())
 	}
 	if now.Before(k.nextSweep) {
 		return nil
@@ -292,39 +293,43 @@ func (k *keeper) renewAndSweep(ctx context.Context) error {
 	return k.sweepTopics(ctx)
 }
 
-// sweepTopics finds the topics whose sessions have changed.
+// sweepTopics reads the versions of the sessions with a topic, and wakes the goroutines of those that have changed.
 func (k *keeper) sweepTopics(ctx context.Context) error {
 	hub := k.store.hub
-	ids := hub.watched()
+	ids := hub.topicIDs()
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.store.opts.Claim/3)
+	ctx, cancel := context.WithTimeout(ctx, k.store.renewEvery()) // the next renewal waits for the sweep
 	defer cancel()
 	rows, err := k.conn.Query(ctx, "SELECT id, num, seq, sent FROM session WHERE id = ANY($1) AND updated IS NOT NULL", ids)
 	if err != nil {
 		return err
 	}
-	now := map[string]version{}
+	versions := map[string]version{}
 	var id string
 	var v version
 	if _, err = pgx.ForEachRow(rows, []any{&id, &v.num, &v.seq, &v.sent}, func() error {
-		now[id] = v
+		versions[id] = v
 		return nil
 	}); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		hub.noteVersion(id, now[id])
+		hub.updateVersion(id, versions[id])
 	}
 	return nil
 }
 
+// renewEvery is a third of a claim, so that a claim outlasts two renewals that fail.
+func (s *Store) renewEvery() time.Duration { return s.opts.Claim / 3 }
+
+// renew extends all claims of this store, by its row in the table holder. A read-only store has none.
 func (s *Store) renew(ctx context.Context, q querier) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Claim/3)
+	ctx, cancel := context.WithTimeout(ctx, s.renewEvery())
 	defer cancel()
 	_, err := q.Exec(ctx, `INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2)
 		ON CONFLICT (id) DO UPDATE SET expires = excluded.expires`, s.holder, s.opts.Claim)

@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
+// selectInfo selects sessions for scanInfo. A condition on the session s follows.
 const selectInfo = `SELECT num, first, id, updated, seq, event, labels, inputs,
 	CASE WHEN status = 'working' AND NOT ` + alive + ` THEN 'abandoned' ELSE status END FROM session s WHERE updated IS NOT NULL AND `
 
@@ -22,29 +23,25 @@ func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error)
 	if err := errors.Join(s.usable(ctx, anyID), err); err != nil {
 		return session.Page{}, err
 	}
-	var infos []session.Info
-	err = s.try(ctx, func(ctx context.Context, _ bool) error {
-		rows, err := s.pool.Query(ctx, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
-		if err != nil {
-			return err
-		}
-		infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Info, error) {
-			in, _, _, err := scanInfo(row)
-			return in, err
-		})
-		return err
-	})
+	scan := func(row pgx.CollectableRow) (session.Info, error) {
+		in, _, _, err := scanInfo(row)
+		return in, err
+	}
+	// One session more than the page has tells q.Page that there is a next page.
+	infos, err := queryAll(ctx, s, scan, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
 	if err != nil {
 		return session.Page{}, fmt.Errorf("list sessions: %w", err)
 	}
 	return q.Page(infos)
 }
 
-const anyID = "any" // a valid id, for operations on several sessions
+// anyID is a valid id for usable and writable, in operations on several sessions.
+const anyID = "any"
 
-// condition returns the condition of q in SQL.
-func condition(q session.Query) (string, []any, error) {
-	conds, args := []string{"TRUE"}, []any(nil)
+// condition returns the condition of q in SQL, and the arguments of its parameters $1, $2, ….
+func condition(q session.Query) (cond string, args []any, err error) {
+	conds := []string{"TRUE"}
+	// add adds a condition with a value for each "?".
 	add := func(cond string, values ...any) {
 		for _, v := range values {
 			args = append(args, v)
@@ -56,7 +53,7 @@ func condition(q session.Query) (string, []any, error) {
 		add("id = ?", q.ID)
 	}
 	if len(q.Status) > 0 {
-		stored, byClaim := []string{}, "" // whether a run is in progress depends on the claim
+		stored, byClaim := []string{}, "" // StatusAbandoned is stored as StatusWorking, of a session whose claim has expired
 		for _, st := range q.Status {
 			switch st {
 			case session.StatusWorking:
@@ -81,8 +78,8 @@ func condition(q session.Query) (string, []any, error) {
 	if q.Inputs {
 		add("inputs > 0")
 	}
-	updated, id, isLater, err := q.Start()
-	if isLater {
+	updated, id, hasStart, err := q.Start()
+	if hasStart { // in the order of List: updated earlier, or at the same time with a greater id
 		add("updated <= ? AND (updated < ? OR id > ?)", updated, updated, id)
 	}
 	return strings.Join(conds, " AND "), args, err
@@ -91,6 +88,7 @@ func condition(q session.Query) (string, []any, error) {
 // ceil rounds t up to microseconds, which is the precision of the database.
 func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
 
+// scanInfo returns the Info of a session, its number and the first record that is kept.
 func scanInfo(row pgx.Row) (in session.Info, num, first int64, err error) {
 	var list []string
 	if err := row.Scan(&num, &first, &in.ID, &in.Updated, &in.Seq, &in.Event, &list, &in.Inputs, &in.Status); err != nil {
@@ -100,7 +98,7 @@ func scanInfo(row pgx.Row) (in session.Info, num, first int64, err error) {
 	return in, num, first, err
 }
 
-// Read returns the Info of a session and its records up to a number.
+// Read returns the Info of a session, and the records that are needed to restore its State after record seq.
 func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
 	if err := s.usable(ctx, id); err != nil {
 		return session.Info{}, nil, err
@@ -131,7 +129,7 @@ func read(ctx context.Context, tx pgx.Tx, id string, seq int64) (session.Info, [
 		seq = in.Seq
 	}
 	recs, err := load(ctx, tx, num, seq)
-	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed the record, or the whole one before it
+	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed record seq, or the whole record that it needs
 		err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
 	}
 	return in, recs, err

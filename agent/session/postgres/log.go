@@ -137,7 +137,7 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	if n := len(rec.Events); n > 0 {
 		l.last.Event = rec.Events[n-1].Seq
 	}
-	l.store.hub.changed(l.last.ID, onRecord)
+	l.store.hub.noteChange(l.last.ID, onRecord)
 	return nil
 }
 

@@ -28,8 +28,8 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 	if err := session.CheckID(id); err != nil {
 		return err
 	}
-	changed, leave := s.hub.join(id, onRecord)
-	defer leave()
+	changed, unsubscribe := s.hub.subscribe(id, onRecord)
+	defer unsubscribe()
 	w := &watch{store: s, id: id, after: after}
 	for {
 		events, err := w.next(ctx)
