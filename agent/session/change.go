@@ -160,7 +160,7 @@ func (n *node) apply(c *change) error {
 	for name, s := range c.Splice {
 		m := n.members[name]
 		if m == nil {
-			return fmt.Errorf("the member %q, an array to change, does not exist", name)
+			return fmt.Errorf("the member %q, which the change modifies, does not exist", name)
 		}
 		if err := m.spliceItems(s); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -169,7 +169,7 @@ func (n *node) apply(c *change) error {
 	for name, nested := range c.Nested {
 		m := n.members[name]
 		if m == nil || nested == nil {
-			return fmt.Errorf("the member %q, an object to change, or its change does not exist", name)
+			return fmt.Errorf("the member %q, which the change modifies, does not exist", name)
 		}
 		if err := m.apply(nested); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

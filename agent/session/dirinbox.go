@@ -32,7 +32,7 @@ type storedEntry struct {
 
 type inboxSummary struct {
 	Size int `json:"size"` // bytes of the input's line, with its newline
-	N    int `json:"n"`    // of the input: how many were sent so far
+	N    int `json:"n"`    // of the input, which is how many were sent so far
 }
 
 // parseInbox parses an inbox file. fresh means that the header is missing or incomplete, and torn that the last line is
@@ -61,7 +61,7 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 	return entries, false, !bytes.HasSuffix(data, []byte("\n")), nil
 }
 
-// setConsumed sets Record and Refused of the entries that were consumed. consumed has these fields by the id of the input.
+// setConsumed copies Record and Refused from consumed, which has the consumed inputs by id, to the entries.
 func setConsumed(entries []Entry, consumed map[string]Entry) {
 	for i := range entries {
 		e := &entries[i]

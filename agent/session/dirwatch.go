@@ -102,7 +102,7 @@ type appendedRecord struct {
 	events []Event
 }
 
-// maxBehind is how many records wait in a follower at most. Its watcher then reads the file, to limit the memory.
+// maxBehind limits the records in the memory of a follower. A watcher that is further behind reads the file.
 const maxBehind = 256
 
 // addFollower returns a new follower of a session, or nil if this store does not have the session open.

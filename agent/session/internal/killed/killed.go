@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// Save returns a function that calls save, and kills the process after call n of it. If n is negative, it kills the
-// process before call -n; if n is 0, never.
+// Save returns a function that calls save, and kills the process after the nth call. If n is negative, it kills the
+// process before call number -n; if n is 0, never.
 func Save(n int, save func(context.Context, *agent.State) error) func(context.Context, *agent.State) error {
 	calls := 0
 	return func(ctx context.Context, st *agent.State) error {
