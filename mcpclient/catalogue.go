@@ -30,7 +30,7 @@ type catalogue struct {
 	prompts              *listCache[Prompt]
 	resources, templates *listCache[Resource]
 	skills               *listCache[*remoteSkill]
-	skillCache           byteCache
+	skillCache           fileCache
 	watches              *watchList
 	listeners            listeners
 }

@@ -186,7 +186,7 @@ func (c *catalogue) listTools(ctx context.Context, cn *conn) (*snapshot, error) 
 	text.partial = err != nil
 	s := newSnapshot(c, raws, groups, text, cn.protocol.usesHeaders())
 	s.rawGroups = groups
-	s.offerTasks(cn)
+	s.wrapTaskTools(cn)
 	if err != nil {
 		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})
 	}

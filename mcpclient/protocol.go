@@ -102,7 +102,7 @@ func (p *sessionProtocol) subscribe(ctx context.Context, ws *watchList, w *watch
 		return err
 	}
 	defer w.busy.unlock()
-	if subscribed, watched := ws.state(w, p.conn); subscribed || !watched {
+	if subscribed, watched := ws.status(w, p.conn); subscribed || !watched {
 		return nil
 	}
 	if _, err := p.request(ctx, "resources/subscribe", map[string]any{"uri": w.uri}, nil); err != nil {
@@ -118,7 +118,7 @@ func (p *sessionProtocol) unsubscribe(ws *watchList, w *watch) {
 		return
 	}
 	defer w.busy.unlock()
-	subscribed, watched := ws.state(w, p.conn)
+	subscribed, watched := ws.status(w, p.conn)
 	if watched {
 		return // a listener has joined meanwhile
 	}

@@ -10,11 +10,11 @@ import (
 
 // A Sandbox says what a started server may access. The client itself confines nothing: [Command.Confine] does.
 type Sandbox struct {
-	// Profile is "read" (it writes nothing but temporary files) or "work" (it also writes in Write). If it is ""
-	// the server is not confined, and the other fields must be zero.
+	// Profile is "read" (the server may write only temporary files) or "work" (the server may also write in the directories
+	// of Write). With the Profile "" the server is not confined, and the other fields must be zero.
 	Profile string
 
-	Write   []string // directories, absolute
+	Write   []string // absolute paths of directories
 	Network bool     // the server may use the network of this machine
 }
 
@@ -36,7 +36,7 @@ func (s Sandbox) check() error {
 	return nil
 }
 
-// sandbox reads "sandbox", "write" and "network". A relative directory is relative to the directory of the file.
+// sandbox reads "sandbox", "write" and "network". A relative path is relative to the directory of the configuration file.
 func (e *commandEntry) sandbox(x *expander) (Sandbox, error) {
 	s := Sandbox{Profile: string(e.Sandbox), Write: x.list("write", e.Write)}
 	for i, dir := range s.Write {

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secrets belong in the environment, with ${NAME} in the file. A file that has a secret anyway should be
-// readable only by its owner.
+// Secrets belong in the environment, with ${NAME} in the configuration file. A configuration file that has a secret
+// anyway should be readable only by its owner.
 
 var (
 	// secretName matches usual names of variables, headers and flags for secrets.
@@ -25,13 +25,13 @@ var (
 	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
 
-// isLiteral reports whether the file has a value itself, not only the name of a variable.
+// isLiteral reports whether a value has text besides ${NAME} and an authentication scheme, such as a default in ${NAME:-text}.
 func isLiteral(value string) bool {
 	value = envref.Defaults(value)
 	return strings.TrimSpace(authScheme().ReplaceAllString(strings.TrimSpace(value), "")) != ""
 }
 
-// looksSecret reports whether a value with that name looks like a secret.
+// looksSecret reports whether a value looks like a secret. The name is "url" for a server's URL, and "" for an argument.
 func looksSecret(name, value string) bool {
 	switch name {
 	case "url":
@@ -42,26 +42,26 @@ func looksSecret(name, value string) bool {
 		if password, ok := u.User.Password(); ok && isLiteral(password) {
 			return true
 		}
-		for k, vs := range u.Query() {
-			if secretName().MatchString(k) && isLiteral(strings.Join(vs, "")) {
+		for param, values := range u.Query() {
+			if secretName().MatchString(param) && isLiteral(strings.Join(values, "")) {
 				return true
 			}
 		}
 		return false
-	case "": // an argument
-		flag, v, ok := strings.Cut(value, "=")
-		return tokenPrefix().MatchString(value) || ok && strings.HasPrefix(flag, "-") && looksSecret(flag, v)
+	case "":
+		flag, flagValue, ok := strings.Cut(value, "=")
+		return tokenPrefix().MatchString(value) || ok && strings.HasPrefix(flag, "-") && looksSecret(flag, flagValue)
 	}
 	return tokenPrefix().MatchString(value) || secretName().MatchString(name) && isLiteral(value)
 }
 
-// warnIfReadable warns about a file with secrets that other users can read. keys are the places of the secrets.
-func warnIfReadable(path string, keys []string) {
+// warnIfReadable warns about a file with secrets that other users can read. places are the members that have the secrets.
+func warnIfReadable(path string, places []string) {
 	info, err := os.Stat(path)
-	if len(keys) == 0 || err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o044 == 0 {
+	if len(places) == 0 || err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o044 == 0 {
 		return
 	}
 	slog.Warn("other users of this machine can read secrets in a file of MCP servers; "+
 		"write ${NAME} there and set NAME in the environment, or let only the owner read the file (chmod 600)",
-		"file", path, "keys", strings.Join(keys, ", "))
+		"file", path, "keys", strings.Join(places, ", "))
 }

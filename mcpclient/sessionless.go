@@ -31,43 +31,39 @@ func (p *sessionlessProtocol) extendedTasks() bool      { return true }
 func (p *sessionlessProtocol) pingMethod() string       { return "server/discover" } // there is no ping
 func (p *sessionlessProtocol) setLevel(context.Context) {}                           // the level is in each request
 
-// send adds the parameters that each request must have.
+// send implements protocol. It adds the _meta and the headers that each request must have.
 func (p *sessionlessProtocol) send(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
-	full := maps.Clone(params)
-	if full == nil {
-		full = map[string]any{}
-	}
-	meta, _ := full["_meta"].(requestMeta)
+	withMeta := map[string]any{}
+	maps.Copy(withMeta, params)
+	meta, _ := params["_meta"].(requestMeta)
 	meta.Version, meta.Client, meta.Capabilities = p.version, clientInfo, p.hub.capabilities(p.kind, p.notifies())
 	if level := p.hub.level.Load(); level != nil {
 		meta.Level = *level
 	}
-	full["_meta"] = meta
+	withMeta["_meta"] = meta
 	if p.kind != wireHTTP {
-		return p.link.send(ctx, x, method, full)
+		return p.link.send(ctx, x, method, withMeta)
 	}
-	header = header.Clone()
-	if header == nil {
-		header = http.Header{}
-	}
-	header.Set(mcp.HeaderProtocolVersion, p.version)
-	header.Set(mcp.HeaderMethod, method)
-	for _, key := range []string{"name", "uri"} {
+	headers := http.Header{}
+	maps.Copy(headers, header)
+	headers.Set(mcp.HeaderProtocolVersion, p.version)
+	headers.Set(mcp.HeaderMethod, method)
+	for _, key := range []string{"name", "uri"} { // of a tool, a prompt or a resource
 		if name, ok := params[key].(string); ok {
 			if value, ok := mcp.EncodeHeaderValue(name); ok {
-				header.Set(mcp.HeaderName, value)
+				headers.Set(mcp.HeaderName, value)
 			}
 		}
 	}
-	answer, err := p.post(ctx, x, method, full, header)
+	answer, err := p.post(ctx, x, method, withMeta, headers)
 	if err != nil && ctx.Err() == nil && p.dead() {
-		return nil, context.Cause(p.life)
+		return nil, context.Cause(p.life) // post failed because the connection ended
 	}
 	return answer, err
 }
 
-// post sends a request over HTTP and reads its answer. mcp-go's transport is not used, because it reads each message
-// several times, and checks what the client has to check anyway.
+// post sends a request over HTTP and reads its answer. It does not use mcp-go's transport, which reads each message several
+// times, and repeats checks of receive.
 func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
 	if !p.addWorker(&p.workers) {
 		return nil, &unreachedError{ErrClosed}
@@ -112,7 +108,7 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 		for {
 			_, data, ended := events.nextEvent()
 			if len(data) > 0 {
-				if answer, err := p.receive(ctx, &f, data); answer != nil || err != errNoAnswer {
+				if answer, err := p.receive(ctx, &f, data); err != errNoAnswer {
 					return answer, err
 				}
 			}
@@ -127,14 +123,14 @@ func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method stri
 // errNoAnswer means that a message is not the answer to the request.
 var errNoAnswer = errors.New("the response has no answer")
 
-// receive handles a message of a response; it returns the answer, or errNoAnswer for another message.
+// receive handles a message of a response. It returns the answer to the request, or errNoAnswer for any other message.
 func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byte) (*transport.JSONRPCResponse, error) {
 	data = validUTF8(data)
 	head, err := strictjson.Message(data)
 	if err != nil {
 		return nil, f.fail(err)
 	}
-	var m struct {
+	var m struct { // all members, because a wrong type makes the message malformed
 		Version string                   `json:"jsonrpc"`
 		ID      any                      `json:"id"`
 		Method  string                   `json:"method"`
@@ -157,10 +153,10 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 	case head.Method:
 		var req transport.JSONRPCRequest
 		if json.Unmarshal(data, &req) == nil {
-			_, _ = p.onRequest(ctx, req)
+			_, _ = p.onRequest(ctx, req) // sends the answer itself, and returns nil
 		}
 		return nil, errNoAnswer
-	case m.ID == nil:
+	case m.ID == nil: // an error about a message that the server could not read
 		return nil, errNoAnswer
 	case m.ID != f.exchange.id:
 		_ = f.fail(fmt.Errorf("it has the id %s, not the id of the request", clip(string(head.ID), 40)))
@@ -169,13 +165,13 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 	return &transport.JSONRPCResponse{Result: m.Result, Error: m.Error}, nil
 }
 
-// listenLists keeps one request open. When the server acknowledges it, the catalogue requests the lists again, since a
-// change before that was not announced.
+// listenLists implements protocol with one request that stays open. When the server acknowledges the request, the catalogue
+// requests the lists again, since earlier changes were not announced.
 func (p *sessionlessProtocol) listenLists() {
-	filter := p.server.changeFilter()
-	for wait := time.Second; len(filter) > 0 && !p.dead(); wait = min(2*wait, maxBackoff) {
+	lists := p.server.changeFilter()
+	for wait := time.Second; len(lists) > 0 && !p.dead(); wait = min(2*wait, maxBackoff) {
 		began := time.Now()
-		_, err := p.request(p.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
+		_, err := p.request(p.life, "subscriptions/listen", map[string]any{"notifications": lists}, nil)
 		if _, refused := errors.AsType[*CallError](err); refused {
 			return
 		}
@@ -186,7 +182,7 @@ func (p *sessionlessProtocol) listenLists() {
 	}
 }
 
-// subscribe makes resubscribe subscribe again, since one request subscribes to all watched resources.
+// subscribe wakes resubscribe, which then subscribes to all watched resources.
 func (p *sessionlessProtocol) subscribe(_ context.Context, ws *watchList, _ *watch) error {
 	signal(ws.wake)
 	return nil
@@ -198,8 +194,8 @@ func (p *sessionlessProtocol) unsubscribe(ws *watchList, w *watch) {
 	}
 }
 
-// resubscribe keeps subscriptions to all watched resources open. When the list changes it subscribes again, and keeps
-// the old request until the new one is acknowledged.
+// resubscribe keeps subscriptions to all watched resources open. After a change of the watchList it subscribes again, and
+// then ends the earlier subscriptions, so that no update is missed.
 func (p *sessionlessProtocol) resubscribe(ws *watchList) {
 	cancelLast := func() {}
 	defer func() { cancelLast() }()
@@ -208,7 +204,7 @@ func (p *sessionlessProtocol) resubscribe(ws *watchList) {
 		uris := make([]string, len(all))
 		for i, w := range all {
 			uris[i] = w.uri
-			if subscribed, _ := ws.state(w, p.conn); !subscribed {
+			if subscribed, _ := ws.status(w, p.conn); !subscribed {
 				ws.markUpdated(w) // there may have been updates since WatchResource
 			}
 			ws.setSubscribed(w, p.conn)
@@ -235,16 +231,16 @@ func (p *sessionlessProtocol) resubscribe(ws *watchList) {
 	}
 }
 
-// listenPart subscribes to the resources until ctx ends, and returns when the server has acknowledged or refused. If it
-// refuses, listenPart tries each half, so that one missing resource does not affect the others. ended gets an element
-// when the subscription ends.
+// listenPart subscribes to the resources until ctx ends, and returns when the server has acknowledged or refused. If the
+// server refuses, listenPart tries each half of uris, so that one missing resource does not affect the others. ended is
+// signalled when the subscription ends.
 func (p *sessionlessProtocol) listenPart(ctx context.Context, uris []string, ended chan<- struct{}) {
 	failed, returned := make(chan error), make(chan struct{})
 	defer close(returned)
 	p.goWork(func() {
 		_, err := p.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
 		select {
-		case failed <- err:
+		case failed <- err: // before listenPart has returned
 		case <-returned:
 			signal(ended)
 		}

@@ -29,12 +29,12 @@ const skillsExtension = "io.modelcontextprotocol/skills"
 // skillFile is the file of a skill that has its instructions.
 const skillFile = "SKILL.md"
 
-// Skills returns a loader of the server's skills (MCP's extension io.modelcontextprotocol/skills), for the group of
-// its tools. A skill is called SERVER/PATH, with the path in its URI, such as docs/billing/refunds. The loader does not
-// start the server: it has the skills when the server was connected for another reason, such as [Client.Tools].
+// Skills returns a loader of the server's skills (MCP's extension io.modelcontextprotocol/skills), for the group that has
+// the server's tools. A skill is called SERVER/PATH, with the path in its URI, such as docs/billing/refunds. The loader does
+// not start the server: it has no skills until another method, such as [Client.Tools], has connected to the server.
 //
 // The text and the files of a skill are fetched when they are read, and are used only if they have the digests that the
-// server has listed. Its allowed-tools are ignored. A skill without a list of its files ("dynamic") is not used, since
+// server has listed. The skill's allowed-tools are ignored. A skill without a list of files ("dynamic") is not used, since
 // its content could be anything.
 func (c *Client) Skills() skill.Loader { return &skillLoader{c.cat, c.runner} }
 
@@ -44,7 +44,7 @@ type skillLoader struct {
 	runner *runner
 }
 
-// Load returns the skills of the last list, or requests it; see [Client.Prompts].
+// Load returns the skills of the last list. It requests the list the first time and after a change; see [Client.Prompts].
 func (l *skillLoader) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	if _, server := l.cat.sup.status(); !server.declares(skillsExtension) {
 		return nil, nil, nil
@@ -98,7 +98,7 @@ type remoteSkill struct {
 	invalid     error                // why the skill cannot be used
 }
 
-// decodeSkill reads an entry of skills/list. If it cannot be used, invalid is set.
+// decodeSkill reads an entry of skills/list. It keeps every entry, and sets invalid if the skill cannot be used.
 func decodeSkill(raw json.RawMessage) (*remoteSkill, bool) {
 	var e struct {
 		URI         string          `json:"uri"`
@@ -120,9 +120,10 @@ func decodeSkill(raw json.RawMessage) (*remoteSkill, bool) {
 	return s, true
 }
 
-// skillURI matches the URI of a SKILL.md; the group is the skill's name.
+// skillURI matches the URI of a SKILL.md; the submatch is the skill's name.
 var skillURI = lazy.Regexp(`^[a-z][a-z0-9+.-]*://(?:[^/?#\s]+/)*([a-z0-9]+(?:-[a-z0-9]+)*)/SKILL\.md$`)
 
+// readFrontMatter checks the URI, and that the name in the front matter is the name in the URI.
 func (s *remoteSkill) readFrontMatter(raw json.RawMessage) error {
 	m := skillURI().FindStringSubmatch(s.uri)
 	if m == nil || len(s.uri) > maxNameBytes || visible.Text(s.uri) != s.uri || hasDots(s.uri) {
@@ -131,8 +132,8 @@ func (s *remoteSkill) readFrontMatter(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &s.frontMatter); err != nil {
 		return fmt.Errorf("frontmatter cannot be read: %w", err)
 	}
-	if s.frontMatter["name"] != m[1] || len(m[1]) > 64 {
-		return fmt.Errorf("the name %.100q in the frontmatter is not the one in the uri, or too long", fmt.Sprint(s.frontMatter["name"]))
+	if s.frontMatter["name"] != m[1] || len(m[1]) > 64 { // the Agent Skills specification allows 64
+		return fmt.Errorf("the name %.100q in the frontmatter is not the name in the uri, or is longer than 64 bytes", fmt.Sprint(s.frontMatter["name"]))
 	}
 	text, _ := s.frontMatter["description"].(string)
 	if s.description = clip(strings.TrimSpace(visible.Text(text)), 4096); s.description == "" {
@@ -151,7 +152,7 @@ var digestForm = lazy.Regexp(`^sha256:[0-9a-f]{64}$`)
 
 func (s *remoteSkill) readFiles(raw json.RawMessage) error {
 	if string(raw) == `"dynamic"` {
-		return errors.New("it has no list of its files (dynamic), so its content could be anything")
+		return errors.New("the skill has no list of its files (dynamic), so its content could be anything")
 	}
 	var list []struct {
 		URI    string `json:"uri"`
@@ -162,7 +163,7 @@ func (s *remoteSkill) readFiles(raw json.RawMessage) error {
 		return fmt.Errorf("resources must be a list of files or \"dynamic\"; it is %.40s", raw)
 	}
 	if len(list) > skill.MaxManifestFiles {
-		return fmt.Errorf("it has %d files; %d are allowed", len(list), skill.MaxManifestFiles)
+		return fmt.Errorf("the skill has %d files; %d are allowed", len(list), skill.MaxManifestFiles)
 	}
 	var total int64
 	s.uris = map[string]string{}
@@ -178,13 +179,13 @@ func (s *remoteSkill) readFiles(raw json.RawMessage) error {
 			return fmt.Errorf("the file %.100q has no valid digest and size", name)
 		}
 		if total += *f.Size; total > skill.MaxManifestBytes {
-			return fmt.Errorf("its files have more than %d bytes", skill.MaxManifestBytes)
+			return fmt.Errorf("the files of the skill have more than %d bytes", skill.MaxManifestBytes)
 		}
 		s.uris[name] = f.URI
 		s.files = append(s.files, skill.ManifestFile{Name: name, Bytes: *f.Size, Digest: f.Digest})
 	}
 	if s.uris[skillFile] == "" {
-		return errors.New("resources does not list its SKILL.md")
+		return errors.New("resources does not list SKILL.md")
 	}
 	slices.SortFunc(s.files, func(a, b skill.ManifestFile) int {
 		switch skillFile { // comes first
@@ -203,7 +204,7 @@ func (s *remoteSkill) path(server string) string {
 	return "MCP server " + strconv.Quote(server) + ": " + clip(visible.Text(s.uri), maxNameBytes)
 }
 
-// name returns the name for the model, which differs from the names of all other servers' and the user's skills.
+// name returns the name for the model. It begins with the server's name, so no other server or user has a skill of this name.
 func (s *remoteSkill) name(server string) string {
 	scheme, path, _ := strings.Cut(strings.TrimSuffix(s.uri, "/"+skillFile), "://")
 	if scheme != "skill" {
@@ -220,37 +221,36 @@ func (s *remoteSkill) errChanged(server string, allowed json.RawMessage) error {
 	return errChanged(fmt.Sprintf("MCP server %q: skill %q", server, s.uri), allowed, s.definition)
 }
 
-// changedSkills returns why skills are withheld, by URI, and stores the definitions of changed skills in their pins.
+// changedSkills returns why skills are withheld, by URI, and stores the definitions of changed skills in their pins. It
+// updates a copy of the pins first, and the stored pins only if the copy has changed.
 func (c *catalogue) changedSkills(list []*remoteSkill) map[string]error {
 	if c.cfg.Pins == nil || len(list) == 0 {
 		return nil
 	}
 	reasons := map[string]error{}
-	var changed bool
+	pinsChanged := false
 	updatePins := func(pins map[string]Pin) {
 		for _, s := range list {
 			p, pinned := pinOf(pins, s.pinKey(), s.name(c.cfg.name), s.definition)
 			if !pinned || s.invalid != nil {
 				continue
 			}
-			lastChange := pins[s.pinKey()].Changed
-			if p.Changed = nil; !bytes.Equal(p.Definition, s.definition) {
-				p.Changed = s.definition
+			if p = p.withCurrent(s.definition); p.Changed != nil {
 				reasons[s.uri] = s.errChanged(c.cfg.name, p.Definition)
 			}
-			changed = changed || !bytes.Equal(lastChange, p.Changed)
+			pinsChanged = pinsChanged || !bytes.Equal(pins[s.pinKey()].Changed, p.Changed)
 			pins[s.pinKey()] = p
 		}
 	}
 	pins, err := c.cfg.Pins.Load(c.cfg.name)
-	if updatePins(maps.Clone(pins)); err == nil && changed {
+	if updatePins(maps.Clone(pins)); err == nil && pinsChanged {
 		for _, reason := range reasons {
 			slog.Warn("an MCP skill is withheld", "reason", reason)
 		}
 		err = c.cfg.Pins.Update(c.cfg.name, updatePins)
 	}
-	for _, s := range list {
-		if err != nil {
+	if err != nil {
+		for _, s := range list {
 			reasons[s.uri] = err
 		}
 	}
@@ -267,7 +267,7 @@ func (f *skillFiles) Manifest() []skill.ManifestFile { return slices.Clone(f.fil
 
 func (f *skillFiles) FrontMatter() map[string]any { return f.frontMatter }
 
-// Read fetches a file of the list. The first file that is read pins the skill.
+// Read fetches a file of the manifest. The first Read pins the skill.
 func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 	cat := f.loader.cat
 	i := slices.IndexFunc(f.files, func(m skill.ManifestFile) bool { return m.Name == name })
@@ -305,7 +305,7 @@ func (f *skillFiles) Read(ctx context.Context, name string) ([]byte, error) {
 	return bytes.Clone(data), nil
 }
 
-// readBytes returns the bytes of a resource as the server has sent them.
+// readBytes returns the text or the bytes of a resource.
 func (r *runner) readBytes(ctx context.Context, uri string) ([]byte, error) {
 	raw, err := r.fetch(ctx, "resources/read", "resource "+strconv.Quote(uri), map[string]any{"uri": uri})
 	if err != nil {
@@ -323,8 +323,8 @@ func (r *runner) readBytes(ctx context.Context, uri string) ([]byte, error) {
 	return res.Contents[0].Blob, nil
 }
 
-// A byteCache keeps files by digest. A file that would exceed maxCachedBytes empties the cache first.
-type byteCache struct {
+// A fileCache keeps files by digest. A file with which it would exceed maxCachedBytes empties the cache first.
+type fileCache struct {
 	mu   sync.Mutex
 	size int
 	all  map[string][]byte
@@ -332,14 +332,14 @@ type byteCache struct {
 
 const maxCachedBytes = 16 << 20
 
-func (b *byteCache) get(digest string) ([]byte, bool) {
+func (b *fileCache) get(digest string) ([]byte, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	data, ok := b.all[digest]
 	return data, ok
 }
 
-func (b *byteCache) put(digest string, data []byte) {
+func (b *fileCache) put(digest string, data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all[digest] != nil {

@@ -24,11 +24,12 @@ const (
 	restartPatience = 5 * time.Second
 )
 
+// backoff returns how long to wait before the next attempt. It is random, so that clients do not reconnect all at once.
 func backoff(failures int) time.Duration {
 	if failures == 0 {
 		return 0
 	}
-	wait := min(minBackoff<<min(failures-1, 20), maxBackoff)
+	wait := min(minBackoff<<min(failures-1, 20), maxBackoff) // a larger shift could overflow
 	return wait/2 + rand.N(wait/2)
 }
 
@@ -55,7 +56,7 @@ type supervisor struct {
 
 	mu         sync.Mutex
 	state      state
-	conn       *conn      // nil while there is none; it may be dead while the state is ready
+	conn       *conn      // nil while there is no connection; a lost connection stays until dropDead
 	previous   *conn      // the last lost connection, whose process may still be ending
 	attempt    *attempt   // nil while no connection is being made
 	negotiated negotiated // the outcome of the last handshake
@@ -74,9 +75,9 @@ type history struct {
 type connObserver interface {
 	// notify is called with notifications, on the reading goroutine.
 	notify(method string, params map[string]any)
-	// connected is called after a connection was made; again is set for all but the first.
+	// connected is called after a connection was made. again says that the server was connected before.
 	connected(again bool)
-	// maintain is called with each connection, and returns when it has ended.
+	// maintain is called with each connection, and returns when the connection has ended.
 	maintain(cn *conn)
 }
 
@@ -89,9 +90,9 @@ type negotiated struct {
 
 // An attempt is a connection being made.
 type attempt struct {
-	done chan struct{}
-	at   time.Time // when the attempt starts, after the wait of backoff
-	err  error     // read after done is closed
+	done   chan struct{}
+	starts time.Time // after the wait of backoff
+	err    error     // set before done is closed
 }
 
 func newSupervisor(cfg *config, h *hub) *supervisor {
@@ -175,8 +176,8 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 		t := time.NewTimer(restartPatience)
 		defer t.Stop()
 		patience = t.C
-		if in := time.Until(a.at); in > restartPatience {
-			return fmt.Errorf("%w, the next attempt is in %v", errRestarting, in.Round(time.Second))
+		if wait := time.Until(a.starts); wait > restartPatience {
+			return fmt.Errorf("%w, the next attempt is in %v", errRestarting, wait.Round(time.Second))
 		}
 	}
 	select {
@@ -189,14 +190,14 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	}
 }
 
-// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs to the supervisor,
-// because the caller's context may end while others wait. s.mu is held.
+// startAttempt returns the attempt in progress, or starts an attempt. The context of the attempt is the supervisor's, not
+// that of a caller, because several callers may wait for the attempt. s.mu is held.
 func (s *supervisor) startAttempt() *attempt {
 	if s.attempt != nil {
 		return s.attempt
 	}
 	wait := backoff(s.failures)
-	a := &attempt{done: make(chan struct{}), at: time.Now().Add(wait)}
+	a := &attempt{done: make(chan struct{}), starts: time.Now().Add(wait)}
 	s.attempt = a
 	if s.restarts > 0 || s.failures > 0 {
 		s.state = stateRestarting
@@ -206,7 +207,7 @@ func (s *supervisor) startAttempt() *attempt {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
-		if previous != nil { // its process may still have a lock file that the next one needs
+		if previous != nil { // its process may still have a lock file that the next process needs
 			<-previous.stopped
 		}
 		select {
@@ -220,8 +221,8 @@ func (s *supervisor) startAttempt() *attempt {
 	return a
 }
 
-// finishAttempt stores the new connection, or starts the next attempt if the server has worked before. Otherwise the
-// next call of acquire tries again. s.mu is not held.
+// finishAttempt stores the new connection. After an error it starts the next attempt if the server has worked before;
+// otherwise the next call of acquire does.
 func (s *supervisor) finishAttempt(cn *conn, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,12 +244,12 @@ func (s *supervisor) finishAttempt(cn *conn, err error) {
 	}
 }
 
-// setDisconnected sets the state after a lost connection or failed attempt. again says whether to connect again at once.
-// s.mu is held.
-func (s *supervisor) setDisconnected(again bool) {
+// setDisconnected sets the state after a lost connection or failed attempt. restart says that the next attempt is made
+// without waiting for a call. s.mu is held.
+func (s *supervisor) setDisconnected(restart bool) {
 	switch {
 	case s.state == stateClosed:
-	case again:
+	case restart:
 		s.state = stateRestarting
 	default:
 		s.state = stateFailed
@@ -267,8 +268,8 @@ func (s *supervisor) supervise(cn *conn) {
 	cn.close()
 }
 
-// dropDead removes a lost connection, counts the loss, and decides whether to reconnect. Any goroutine may call
-// it; only the first call after a loss has an effect. s.mu is held.
+// dropDead removes a lost connection, counts the loss, and decides whether to reconnect. Only the first call after a
+// loss has an effect. s.mu is held.
 func (s *supervisor) dropDead() {
 	cn := s.conn
 	if cn == nil || !cn.dead() || s.state == stateClosed {
@@ -297,17 +298,15 @@ func (s *supervisor) setWorked() {
 	s.worked = true
 }
 
-// oneUseConn returns a connection for one use: release ends it, and so does the end of the caller's context.
+// oneUseConn returns a connection for one use, which ends with release or when the supervisor is closed.
 func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
 	s.mu.Lock()
-	closed := s.state == stateClosed
-	if !closed {
-		s.workers.Add(1)
-	}
-	s.mu.Unlock()
-	if closed {
+	if s.state == stateClosed {
+		s.mu.Unlock()
 		return nil, nil, &ServerError{Server: s.cfg.name, Err: ErrClosed}
 	}
+	s.workers.Add(1)
+	s.mu.Unlock()
 	dialing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(ErrClosed) })()
@@ -331,8 +330,9 @@ func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), 
 	}, nil
 }
 
-// dial connects with the last transport and revision. If that fails, it tries initialize for a server that exited on
-// server/discover, a new negotiation for a server that has changed, and SSE for a server that refuses POST.
+// dial connects with the transport and the revision of the last handshake, if any. After a failure it tries once more: with
+// initialize if the server exited on server/discover, with a new negotiation if the server may have been replaced, or over
+// SSE if the server refuses POST.
 func (s *supervisor) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeouts.Start,
 		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, s.cfg.Timeouts.Start))
@@ -356,7 +356,7 @@ func (s *supervisor) dial(ctx context.Context) (*conn, error) {
 	case errors.Is(err, errExitedOnDiscover):
 		cn, err = s.openConn(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	case version != s.cfg.Protocol && !errors.Is(err, ErrLost):
-		cn, err = s.openConn(ctx, kind, s.cfg.Protocol) // the server may have been replaced
+		cn, err = s.openConn(ctx, kind, s.cfg.Protocol)
 	case s.cfg.wire == wireAuto && isStatus(err, 400, 404, 405):
 		if sse, sseErr := s.openConn(ctx, wireSSE, ""); sseErr == nil {
 			cn, err = sse, nil

@@ -23,6 +23,7 @@ import (
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
 const (
+	// A server may ask to be polled at intervals from minPoll to maxPoll.
 	defaultPoll, minPoll, maxPoll = time.Second, 100 * time.Millisecond, time.Minute
 
 	// maxPollFailures is how many requests for the state of a task may fail in a row.
@@ -31,15 +32,15 @@ const (
 	// taskGrace is how long an agent with calls in the background waits for a call that is a task.
 	taskGrace = 2 * time.Second
 
-	maxTaskID = 1024
+	maxTaskID = 1024 // bytes
 )
 
-// A task is the state of a call whose result the server returns later. Old marks the members of revision 2025-11-25.
+// A task is the state of a call whose result the server returns later. OldTTL and OldPoll are sent in revision 2025-11-25.
 type task struct {
 	ID      string                     `json:"taskId"`
 	Status  mcp.TaskStatus             `json:"status"`
 	Message string                     `json:"statusMessage"`
-	TTL     float64                    `json:"ttlMs"` // in milliseconds; 0 is unlimited
+	TTL     float64                    `json:"ttlMs"` // 0 is unlimited
 	Poll    float64                    `json:"pollIntervalMs"`
 	OldTTL  float64                    `json:"ttl"`
 	OldPoll float64                    `json:"pollInterval"`
@@ -66,27 +67,29 @@ func (t *task) wait() time.Duration {
 }
 
 func milliseconds(ms float64) time.Duration {
-	return time.Duration(min(max(ms, 0), 1e12)) * time.Millisecond
+	return time.Duration(min(max(ms, 0), 1e12)) * time.Millisecond // limited, because a Duration could overflow
 }
 
 // A taskTool is a tool whose calls may be tasks, and then may continue in the background.
 type taskTool struct{ *remoteTool }
 
-// Background implements [tool.Backgrounder]. From revision 2026-07-28 on only a call shows that the tool has tasks.
+// Background implements [tool.Backgrounder]. From revision 2026-07-28 on only the result of a call says that it is a task.
 func (t *taskTool) Background(json.RawMessage) time.Duration {
 	if t.callAsTask || t.wasTask.Load() {
 		return taskGrace
 	}
-	return -1
+	return -1 // never
 }
 
-// offerTasks makes the tools whose calls may be tasks a taskTool.
-func (s *snapshot) offerTasks(cn *conn) {
+// wrapTaskTools replaces each tool whose calls may be tasks by a taskTool.
+func (s *snapshot) wrapTaskTools(cn *conn) {
+	extended := cn.protocol.extendedTasks()
 	// Tasks of 2025-11-25 belong to a session, which with Options.Stateless ends with the call.
-	old := !cn.protocol.extendedTasks() && cn.server.hasTasks() && !cn.cfg.Stateless
+	experimental := !extended && cn.server.hasTasks() && !cn.cfg.Stateless
 	for i, t := range s.remotes {
-		t.callAsTask = old && (t.taskSupport == string(mcp.TaskSupportOptional) || t.taskSupport == string(mcp.TaskSupportRequired))
-		if t.callAsTask || cn.protocol.extendedTasks() && cn.server.declares(tasksExtension) && !t.info.Parallel {
+		t.callAsTask = experimental && (t.taskSupport == string(mcp.TaskSupportOptional) || t.taskSupport == string(mcp.TaskSupportRequired))
+		// Agents need no Backgrounder to run a Parallel tool in the background.
+		if t.callAsTask || extended && cn.server.declares(tasksExtension) && !t.info.Parallel {
 			s.tools[i] = &taskTool{t}
 		}
 	}
@@ -113,16 +116,16 @@ func (r *result) taskOf(cn *conn, raw json.RawMessage) (*task, error) {
 type follower struct {
 	*runner
 	id             string
-	what           string
+	what           string // names the tool in errors
 	steps          chan progress
-	last           progress        // shown to the user
+	lastStep       progress
 	extended       bool            // see extendedTasks of protocol
 	serverRequests *atomic.Int64   // see job
-	answers        map[string]any  // to questions of the task, by their keys
+	answers        map[string]any  // to questions of the task, by the keys of the questions
 	sent           map[string]bool // keys of the answers that the server has
 }
 
-// follow returns the result of a task. It polls as often as the server says, and cancels the task when ctx ends.
+// follow returns the result of a task. It polls as often as the server says, and cancels the task on failure.
 func (r *runner) follow(ctx context.Context, t *remoteTool, state *task, extended bool, serverRequests *atomic.Int64, steps chan progress) (res *result, err error) {
 	t.wasTask.Store(true)
 	if _, taken := r.tasks.LoadOrStore(state.ID, true); taken {
@@ -152,13 +155,13 @@ func (f *follower) await(ctx context.Context, state *task) (*result, error) {
 		case state.Status == mcp.TaskStatusCompleted && f.extended:
 			return decodeResult("tools/call", state.Result)
 		case state.Status == mcp.TaskStatusCompleted || state.Status == mcp.TaskStatusFailed && !f.extended:
-			return f.fetchResult(ctx)
+			return f.fetchResult(ctx) // tasks/result also returns why the task has failed
 		case state.Status == mcp.TaskStatusFailed && state.Error != nil:
 			data, _ := json.Marshal(state.Error.Data)
 			return nil, &CallError{Server: f.cfg.name, Method: "tools/call", Code: state.Error.Code, Message: visible.Text(state.Error.Message), Data: data}
 		case state.Status != mcp.TaskStatusWorking && state.Status != mcp.TaskStatusInputRequired:
 			return nil, fmt.Errorf("the task of %s is %s: %s", f.what, clip(visible.Text(string(state.Status)), 40), clip(visible.Text(state.Message), 500))
-		case ttl > 0 && time.Since(began) > ttl+maxPoll:
+		case ttl > 0 && time.Since(began) > ttl+maxPoll: // maxPoll leaves time for a last poll
 			return nil, fmt.Errorf("the task of %s has expired", f.what)
 		case state.Status == mcp.TaskStatusInputRequired && !f.extended: // the server asks its questions during tasks/result
 			if res, err := f.fetchResult(ctx); !errors.Is(err, ErrTimeout) || ctx.Err() != nil {
@@ -183,13 +186,13 @@ func (f *follower) await(ctx context.Context, state *task) (*result, error) {
 
 // show shows a new message of the server to the user.
 func (f *follower) show(text string) {
-	if text = visible.Text(text); text == "" || text == f.last.message {
+	if text = visible.Text(text); text == "" || text == f.lastStep.message {
 		return
 	}
-	f.last = progress{done: f.last.done + 1, message: text}
+	f.lastStep = progress{done: f.lastStep.done + 1, message: text}
 	select {
-	case f.steps <- f.last:
-	default: // the reader is slow
+	case f.steps <- f.lastStep:
+	default: // the reader is slow: drop the message
 	}
 }
 
@@ -218,7 +221,10 @@ func (f *follower) poll(ctx context.Context) (now *task, err error) {
 // connection is lost before the answer is sent.
 func (f *follower) answer(ctx context.Context, cn *conn, inputs map[string]json.RawMessage) (err error) {
 	unsent := map[string]any{}
-	for _, key := range slices.DeleteFunc(slices.Sorted(maps.Keys(inputs)), func(k string) bool { return f.sent[k] }) {
+	for _, key := range slices.Sorted(maps.Keys(inputs)) {
+		if f.sent[key] {
+			continue
+		}
 		if _, asked := f.answers[key]; !asked {
 			if len(f.answers) >= maxRequestsPerCall {
 				return &CallError{Server: f.cfg.name, Method: "tasks/get", Code: codeRefused, Message: fmt.Sprintf("the task asks more than %d questions", maxRequestsPerCall)}
@@ -242,7 +248,7 @@ func (f *follower) answer(ctx context.Context, cn *conn, inputs map[string]json.
 	return nil
 }
 
-// fetchResult requests the result; the request blocks until there is one. Only revision 2025-11-25 has it.
+// fetchResult requests the result with tasks/result, which only revision 2025-11-25 has, and waits until the task has ended.
 func (f *follower) fetchResult(ctx context.Context) (res *result, err error) {
 	err = f.do(ctx, func(ctx context.Context, cn *conn) error {
 		raw, err := f.request(ctx, cn, "tasks/result", nil)
@@ -254,7 +260,7 @@ func (f *follower) fetchResult(ctx context.Context) (res *result, err error) {
 	return res, err
 }
 
-// do makes requests that may be repeated, also on another connection.
+// do makes requests about the task, which may be repeated, also on another connection. If they fail, the task may have run.
 func (f *follower) do(ctx context.Context, send func(context.Context, *conn) error) error {
 	return f.run(ctx, &job{what: "the task of " + f.what, repeatable: true, mayChange: true, serverRequests: f.serverRequests, do: func(ctx context.Context, cn *conn, _ string) error {
 		if cn.protocol.extendedTasks() != f.extended {

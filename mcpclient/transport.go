@@ -32,7 +32,7 @@ type Command struct {
 	Env        map[string]string
 	InheritEnv []string
 
-	// Stderr, unless nil, gets the server's standard error. It must not block, or the server waits.
+	// Stderr, unless nil, gets the server's standard error. A Write that blocks makes the server wait.
 	Stderr io.Writer
 
 	// Sandbox says what the server may access. With a Sandbox.Profile the server is started only if Confine is set.
@@ -51,15 +51,15 @@ type HTTP struct {
 	// Headers are sent to the host of URL, but not to another host after a redirect.
 	Headers map[string]string
 
-	// Token, unless nil, returns the access token for each request to the host of URL, in the context of the call that the
-	// request is for, if any.
+	// Token, unless nil, returns the access token for each request to the host of URL. If the request is part of a call,
+	// Token gets the context of the call.
 	Token func(context.Context) (string, error)
 
 	// OAuth configures the login if the server demands one; nil never logs in.
 	OAuth *OAuth
 
-	// Client makes the requests; nil uses a default client. It must not be changed afterwards. Unless URL is on
-	// this machine, no URL that the server names may lead to this machine: a Client whose Transport is not an
+	// Client makes the requests; nil uses a default client. It must not be changed while it is used. Unless URL is
+	// on this machine, no URL that the server names may lead to this machine: a Client whose Transport is not an
 	// *http.Transport must check that itself.
 	Client *http.Client
 }
@@ -98,7 +98,7 @@ func (t Dial) configure(c *config) error {
 func (t HTTP) configure(c *config) error {
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		return err
+		return fmt.Errorf("HTTP.URL: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("HTTP.URL %q is not an absolute http or https URL", t.URL)

@@ -19,7 +19,7 @@ const (
 	// maxListenURIs is how many resources one subscriptions/listen names; servers may allow only a thousand.
 	maxListenURIs = 500
 
-	// maxUpdatedURI is the largest URI of an update, in bytes.
+	// maxUpdatedURI is the largest URI of an update, in bytes. Updates with longer ones are ignored.
 	maxUpdatedURI = 8 << 10
 )
 
@@ -29,7 +29,7 @@ var ErrNotWatched = errors.New("the server does not announce updates of resource
 // WatchResource calls fn after updates of the resource, or of a part of it, until stop is called. Updates are
 // collected for a moment, and for longer while the server continues to send them. After a lost connection the
 // client subscribes again and calls fn, because it may have missed updates. In the revisions without sessions
-// WatchResource does not wait until the subscription is acknowledged; fn is called then. fn must not
+// WatchResource does not wait until the server acknowledges the subscription; fn is called after that. fn must not
 // call the client, should return soon, and may be called by two goroutines at a time. The error wraps
 // [ErrNotWatched] if the server does not support subscriptions.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
@@ -50,7 +50,7 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	return stop, nil
 }
 
-// unwatch removes a listener, and unsubscribes if it was the last.
+// unwatch removes a listener, and unsubscribes after the last listener.
 func (c *Client) unwatch(w *watch, fn *func()) {
 	if c.cat.watches.removeListener(w, fn) {
 		return
@@ -77,7 +77,7 @@ type watch struct {
 	// Guarded by watchList.mu.
 	subscribedOn *conn // the connection that has the subscription
 	listeners    []*func()
-	due          bool // the listeners were not called since the last update
+	due          bool // there was an update, and the listeners were not called since then
 }
 
 func newWatchList() *watchList {
@@ -99,16 +99,16 @@ func (ws *watchList) addListener(server, uri string, fn *func()) (*watch, error)
 	return w, nil
 }
 
-// removeListener reports whether the watch has other listeners.
-func (ws *watchList) removeListener(w *watch, fn *func()) bool {
+// removeListener reports whether the watch still has listeners.
+func (ws *watchList) removeListener(w *watch, fn *func()) (watched bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.listeners = slices.DeleteFunc(w.listeners, func(o *func()) bool { return o == fn })
 	return len(w.listeners) > 0
 }
 
-// setUnsubscribed records that the server has no subscription. A listener that has joined in the meantime waits for busy, and
-// subscribes again.
+// setUnsubscribed records that the server has no subscription. The caller holds w.busy, so a listener that was added in the
+// meantime subscribes again later.
 func (ws *watchList) setUnsubscribed(w *watch) {
 	ws.mu.Lock()
 	w.subscribedOn = nil
@@ -127,15 +127,15 @@ func (ws *watchList) dropUnused(w *watch) bool {
 	return true
 }
 
-// state reports whether the connection has the subscription, and whether the watch has listeners.
-func (ws *watchList) state(w *watch, c *conn) (subscribed, watched bool) {
+// status reports whether the connection has the subscription, and whether the watch has listeners.
+func (ws *watchList) status(w *watch, c *conn) (subscribed, watched bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return w.subscribedOn == c, len(w.listeners) > 0
 }
 
-// setSubscribed records that the connection has the subscription. If another connection had it before, that
-// counts as an update, since one may have been missed.
+// setSubscribed records that the connection has the subscription. If another connection had the subscription before, an
+// update may have been missed, so the listeners are due.
 func (ws *watchList) setSubscribed(w *watch, c *conn) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -157,7 +157,7 @@ func (ws *watchList) list() (out []*watch) {
 
 // markURIUpdated marks the watches of a resource, and of resources that contain it, as updated, and reports whether
 // there are any. It runs on the reading goroutine.
-func (ws *watchList) markURIUpdated(uri string) (found bool) {
+func (ws *watchList) markURIUpdated(uri string) (watched bool) {
 	if len(uri) > maxUpdatedURI {
 		return false
 	}
@@ -165,16 +165,16 @@ func (ws *watchList) markURIUpdated(uri string) (found bool) {
 	defer ws.mu.Unlock()
 	mark := func(name string) {
 		if w := ws.all[name]; w != nil {
-			w.due, found = true, true
+			w.due, watched = true, true
 		}
 	}
 	mark(uri)
-	mark(uri + "/")
+	mark(uri + "/") // a directory may be watched with or without the slash
 	for at := strings.LastIndexByte(uri, '/'); at >= 0; at = strings.LastIndexByte(uri[:at], '/') {
 		mark(uri[:at])
 		mark(uri[:at+1])
 	}
-	return found
+	return watched
 }
 
 // markUpdated marks watches whose updates may have been missed.
@@ -189,21 +189,16 @@ func (ws *watchList) markUpdated(all ...*watch) {
 // callListeners calls the listeners of updated resources.
 func (ws *watchList) callListeners() {
 	for _, w := range ws.list() {
-		for _, fn := range ws.takeDue(w) {
+		var listeners []*func()
+		ws.mu.Lock()
+		if w.due {
+			w.due, listeners = false, slices.Clone(w.listeners)
+		}
+		ws.mu.Unlock()
+		for _, fn := range listeners {
 			(*fn)()
 		}
 	}
-}
-
-// takeDue clears the mark of an updated watch and returns its listeners.
-func (ws *watchList) takeDue(w *watch) []*func() {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if !w.due {
-		return nil
-	}
-	w.due = false
-	return slices.Clone(w.listeners)
 }
 
 // declaresSubscribe reports whether the server declares subscriptions to resources.
@@ -214,7 +209,7 @@ func (r *initResult) declaresSubscribe() bool {
 	return json.Unmarshal(r.Capabilities["resources"], &c) == nil && c.Subscribe
 }
 
-// subscribe subscribes on this connection, unless it has the subscription.
+// subscribe subscribes to a resource on this connection, unless this connection has the subscription already.
 func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 	if !c.server.declaresSubscribe() {
 		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
