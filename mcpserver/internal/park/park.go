@@ -29,27 +29,27 @@ import (
 // A Lot keeps the parked calls of a server, and seals their tickets.
 type Lot struct {
 	Tickets
-	work sync.WaitGroup // the calls
+	work sync.WaitGroup // goroutines of calls
 
 	mu     sync.Mutex
 	closed bool
-	calls  int               // that have not ended
-	parked map[string]parked // by the nonce of their ticket
-	tasks  map[string]*Call  // by the nonce of their ticket
+	calls  int                   // that have not ended
+	parked map[string]parkedCall // by the nonce of their ticket
+	tasks  map[string]*Call      // by the nonce of their ticket
 }
 
-type parked struct {
+type parkedCall struct {
 	*Call
-	timer *time.Timer
+	timer *time.Timer // unparks and cancels the call
 }
 
 // NewLot returns the Lot of the replica with the id. limit is how long a client may take to answer.
 func NewLot(limit time.Duration, store replica.Store, keys *replica.Keys, id string) *Lot {
-	return &Lot{Tickets: Tickets{limit, keys, store, id}, parked: map[string]parked{}, tasks: map[string]*Call{}}
+	return &Lot{Tickets: Tickets{limit, keys, store, id}, parked: map[string]parkedCall{}, tasks: map[string]*Call{}}
 }
 
-// Close keeps further calls from being started and parked. To end the running calls, cancel the contexts of their
-// owners, then Wait.
+// Close keeps further calls from being started and parked. To end the running calls, cancel the context ended that Start got
+// for each of them, then Wait.
 func (l *Lot) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,58 +72,56 @@ func (l *Lot) Calls() int {
 	return l.calls
 }
 
-// An Owner has the limit Max of parked calls, and of tasks, which all its calls share. Key is the same on all replicas.
+// An Owner limits the calls and tasks of the clients that have one credential.
 type Owner struct {
-	Key           string
-	Max           int
+	Key           string       // identifies the credential on all replicas
+	Max           int          // how many calls may be parked, and how many tasks there may be
 	parked, tasks atomic.Int64 // changed with Lot.mu held
 }
 
 // Used reports whether the owner has parked calls or tasks.
 func (o *Owner) Used() bool { return o.parked.Load()+o.tasks.Load() > 0 }
 
-// A Request is the current one of the requests that a call answers in turn.
+// A Request is the first request of a call, or a later request that continues the call.
 type Request struct {
 	Out     wire.Responder
-	Token   json.RawMessage            // for progress
-	Answers map[string]json.RawMessage // to questions, by their keys
+	Token   json.RawMessage            // the progress token
+	Answers map[string]json.RawMessage // to questions, by the keys of the questions
 }
 
-// Start runs a call in a goroutine, because the request may end first, and returns the answer to the request.
+// Start runs a call in a goroutine, because the call may outlive the request, and returns the answer to the request.
 // The digest identifies the request and its credential. The context of the call has the values of ctx; it is
-// cancelled when ended is done, when the client disconnects, or when it does not answer in time.
+// cancelled when ended is done, when the client disconnects, or when the client does not answer in time.
 func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, first Request, run func(context.Context, *Call) (any, *rpc.Error)) (any, *rpc.Error) {
 	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &Call{lot: l, owner: owner, digest: digest, cancel: cancel, early: first.Answers, current: first,
-		asked: make(chan []*question), slow: make(chan time.Duration, 1), done: make(chan struct{})}
+		asked: make(chan []*question), taskDue: make(chan time.Duration, 1), done: make(chan struct{})}
 	stop := context.AfterFunc(ended, func() { cancel(context.Canceled) })
 	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		l.calls++
-		l.work.Go(func() {
-			defer func() {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.calls--
-			}()
-			defer close(c.done)
-			defer stop()
-			defer cancel(nil)
-			c.result, c.err = run(callCtx, c)
-		})
-	}
-	l.mu.Unlock()
-	if closed {
+	if l.closed {
+		l.mu.Unlock()
 		stop()
 		cancel(nil)
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the server was closed")
 	}
+	l.calls++
+	l.work.Go(func() {
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.calls--
+		}()
+		defer close(c.done)
+		defer stop()
+		defer cancel(nil)
+		c.result, c.err = run(callCtx, c)
+	})
+	l.mu.Unlock()
 	return c.wait(ctx)
 }
 
 // Resume continues the call that is parked under the nonce with the answers of the next request, and returns the
-// answer to that request. digest is the digest of that request.
+// answer to the next request. digest is the digest of the next request.
 func (l *Lot) Resume(ctx context.Context, nonce string, digest []byte, next Request) (any, *rpc.Error) {
 	c := l.unpark(nonce, digest)
 	if c == nil {
@@ -140,7 +138,7 @@ func (l *Lot) park(nonce string, c *Call) bool {
 		return false
 	}
 	c.owner.parked.Add(1)
-	l.parked[nonce] = parked{c, time.AfterFunc(l.limit, func() {
+	l.parked[nonce] = parkedCall{c, time.AfterFunc(l.limit, func() {
 		if l.unpark(nonce, c.digest) != nil {
 			c.cancel(fmt.Errorf("no answer within %v", l.limit))
 		}
@@ -149,7 +147,7 @@ func (l *Lot) park(nonce string, c *Call) bool {
 }
 
 // unpark removes and returns the call that is parked under the nonce. It returns nil if there is no such call
-// or if it is for another request.
+// or if the call has another digest.
 func (l *Lot) unpark(nonce string, digest []byte) *Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,17 +168,17 @@ type Call struct {
 	digest []byte
 	cancel context.CancelCauseFunc
 
-	asked chan []*question   // questions from the call, for wait or, if the call is a task, for collect
-	slow  chan time.Duration // gets the ttl when the call is to become a task
-	done  chan struct{}      // closed when outcome is set
+	asked   chan []*question   // questions from the call, for wait or, if the call is a task, for collect
+	taskDue chan time.Duration // gets the ttl of the task when the call is to become a task
+	done    chan struct{}      // closed when outcome is set
 	outcome
 
-	mu      sync.Mutex
-	current Request                    // zero while the call is parked; its Answers are not used
-	early   map[string]json.RawMessage // answers that were sent with the first request
-	count   int                        // of questions so far
-	task    *task                      // nil if the call is not a task
-	ttl     time.Duration              // of the task
+	mu        sync.Mutex
+	current   Request                    // zero while the call is parked; its Answers are not used
+	early     map[string]json.RawMessage // answers that were sent with the first request
+	questions int                        // asked so far
+	task      *task                      // nil if the call is not a task
+	ttl       time.Duration              // of the task
 
 	// pending are the questions that the client has not answered. Only the goroutine of the current request uses them;
 	// once the call is a task, mu guards them.
@@ -197,14 +195,14 @@ type outcome struct {
 func (c *Call) wait(ctx context.Context) (any, *rpc.Error) {
 	for {
 		select {
-		case ttl := <-c.slow:
-			if answer := c.become(ctx, ttl); answer != nil {
+		case ttl := <-c.taskDue:
+			if answer := c.startTask(ctx, ttl); answer != nil {
 				return answer, nil
 			}
 		case c.pending = <-c.asked:
 			select {
-			case ttl := <-c.slow: // a task sends its questions as the answer to tasks/get
-				if answer := c.become(ctx, ttl); answer != nil {
+			case ttl := <-c.taskDue: // a task sends its questions as the answer to tasks/get
+				if answer := c.startTask(ctx, ttl); answer != nil {
 					return answer, nil
 				}
 			default:
@@ -215,7 +213,7 @@ func (c *Call) wait(ctx context.Context) (any, *rpc.Error) {
 		case <-ctx.Done(): // the client has disconnected, which cancels the call
 			c.cancel(context.Cause(ctx))
 			<-c.done
-			return nil, nil
+			return nil, nil // no client reads the answer
 		}
 	}
 }
@@ -240,7 +238,7 @@ func (c *Call) suspend(ctx context.Context) (any, *rpc.Error) {
 		"requestState": state}, nil
 }
 
-// resume passes on the answers, and asks the remaining questions again.
+// resume passes the answers on to the call. If questions remain, it asks them again.
 func (c *Call) resume(ctx context.Context, next Request) (any, *rpc.Error) {
 	var unanswered []*question
 	for _, q := range c.pending {
@@ -257,15 +255,15 @@ func (c *Call) resume(ctx context.Context, next Request) (any, *rpc.Error) {
 	return c.wait(ctx)
 }
 
-// isObject reports whether raw is a JSON object, as all answers of clients are.
+// isObject reports whether raw is a JSON object, as all answers to questions are.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
-// Ask asks the client for the call. A question is not asked if its answer was sent with the first request,
-// under its key.
+// Ask asks the client a question and returns the answer, which the client may have sent with the first request, under the
+// key. An empty key is replaced by a number.
 func (c *Call) Ask(ctx context.Context, key, method string, params any) (json.RawMessage, error) {
 	c.mu.Lock()
-	if c.count++; key == "" {
-		key = fmt.Sprintf("question-%d", c.count)
+	if c.questions++; key == "" {
+		key = fmt.Sprintf("question-%d", c.questions)
 	}
 	raw := c.early[key]
 	delete(c.early, key)
@@ -274,7 +272,7 @@ func (c *Call) Ask(ctx context.Context, key, method string, params any) (json.Ra
 		return raw, nil
 	}
 	q := &question{key: key, method: method, params: params, reply: make(chan json.RawMessage, 1)}
-	c.put(ctx, q)
+	c.pass(ctx, q)
 	select {
 	case raw := <-q.reply:
 		return raw, nil
@@ -285,22 +283,22 @@ func (c *Call) Ask(ctx context.Context, key, method string, params any) (json.Ra
 	}
 }
 
-// put passes a question to the request, alone or, in [Together], in a batch.
-func (c *Call) put(ctx context.Context, q *question) {
-	done := ctx.Done()
-	g, together := ctx.Value(batchKey{}).(*batch)
-	if together { // the goroutine that sends the batch must not give up while the others wait
-		done = g.done
+// pass passes a question to wait or collect, alone or, in [Together], in a batch.
+func (c *Call) pass(ctx context.Context, q *question) {
+	cancelled := ctx.Done()
+	b, together := ctx.Value(batchKey{}).(*batch)
+	if together { // ctx is the context of one function, but its goroutine may send the questions of all functions
+		cancelled = b.cancelled
 	}
 	send := func(all []*question) {
 		select {
 		case c.asked <- all:
-		case <-done:
+		case <-cancelled:
 		case <-c.done:
 		}
 	}
 	if together {
-		g.add(q, send)
+		b.add(q, send)
 		return
 	}
 	send([]*question{q})

@@ -13,40 +13,42 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A task is what a client that polls reads of a call (SEP-2663).
+// A task is the part of a Call that is used once the client polls for the result (SEP-2663).
 type task struct {
 	nonce, id        string
 	created, updated time.Time
 	cancelled        bool
 	keys             map[string]bool // of all questions so far
 
-	until  time.Time   // when the last identity of the task's requests expires; guarded by Lot.mu, like expiry
-	expiry *time.Timer // cancels the call at until; nil if the first identity does not expire
+	// Guarded by Lot.mu.
+	until  time.Time   // when the identities of all requests about the task so far have expired
+	expiry *time.Timer // cancels the call at until; nil if one of the identities does not expire
 }
 
 // pollInterval is how often clients are advised to ask for the state of a task.
 const pollInterval = time.Second
 
 // BecomeTask makes a call a task if it has not ended within the time after: its request is then answered, and the client
-// polls for the result, until ttl has passed. The call does not become a task if its owner has too many, or if stop is
-// called first.
+// polls for the result, until ttl has passed. The call does not become a task if its owner has too many tasks, or if stop
+// is called first.
 func (c *Call) BecomeTask(after, ttl time.Duration) (stop func() bool) {
-	due := func() { c.slow <- ttl }
+	makeDue := func() { c.taskDue <- ttl }
 	if after <= 0 {
-		due() // before the call can ask a question
+		makeDue() // before the call can ask a question
 		return func() bool { return false }
 	}
-	return time.AfterFunc(after, due).Stop
+	return time.AfterFunc(after, makeDue).Stop
 }
 
-// become makes the call a task, and returns the answer to its request; nil if that is impossible.
-func (c *Call) become(ctx context.Context, ttl time.Duration) any {
+// startTask makes the call a task, and returns the answer to its request. It returns nil if the call cannot become a task;
+// then the request waits for the call.
+func (c *Call) startTask(ctx context.Context, ttl time.Duration) any {
 	now := time.Now()
 	t := &task{nonce: rand.Text(), created: now, updated: now, keys: map[string]bool{}}
 	l := c.lot
 	var err error
 	if t.id, err = l.Issue(ctx, Ticket{Nonce: t.nonce, Parked: l.id}); err != nil {
-		return nil
+		return nil // the store has failed, which Issue has logged
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +61,7 @@ func (c *Call) become(ctx context.Context, ttl time.Duration) any {
 	for _, q := range c.pending {
 		t.keys[q.key] = true
 	}
-	state := c.state()
+	state := c.commonState()
 	c.mu.Unlock()
 	time.AfterFunc(ttl, func() { l.forget(c) })
 	if end, expires := ctx.Deadline(); expires {
@@ -72,22 +74,22 @@ func (c *Call) become(ctx context.Context, ttl time.Duration) any {
 	return state
 }
 
-var errExpired = errors.New("the access token of the client has expired, and it has not asked for the task with a new one")
+var errExpired = errors.New("the access token of the client has expired, and the client has not asked for the task with a new token")
 
-// extend lets a task run until the identity of a later request expires. Lot.mu is held.
+// extend lets a task run until the identity of a later request expires, which is the deadline of ctx. Lot.mu is held.
 func (t *task) extend(ctx context.Context) {
 	end, expires := ctx.Deadline()
 	switch {
-	case t.expiry == nil || expires && !end.After(t.until):
-	case expires:
+	case t.expiry == nil:
+	case !expires:
+		t.expiry.Stop()
+	case end.After(t.until):
 		t.until = end
 		t.expiry.Reset(time.Until(end))
-	default:
-		t.expiry.Stop()
 	}
 }
 
-// forget ends a task.
+// forget removes a task whose ttl has passed, and cancels its call.
 func (l *Lot) forget(c *Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +124,7 @@ func (c *Call) collect() {
 	}
 }
 
-// Task returns the owner's task with the id, for a request with the context; nil if there is none.
+// Task returns the owner's task with the id, or nil. The deadline of ctx, the context of a request, may extend the task.
 func (l *Lot) Task(ctx context.Context, id string, owner *Owner) *Call {
 	t, err := l.Verify(ctx, id)
 	l.mu.Lock()
@@ -134,47 +136,45 @@ func (l *Lot) Task(ctx context.Context, id string, owner *Owner) *Call {
 	return nil
 }
 
-// An endedTask is what the store has of a task whose replica has ended.
+// An endedTask is a task in the store, from a replica that has ended.
 type endedTask struct {
-	Owner string                     `json:"owner"`
+	Owner string                     `json:"owner"` // Owner.Key
 	State map[string]json.RawMessage `json:"state"`
 }
 
 func taskKey(nonce string) string { return "task/" + nonce }
 
-// HandOver stores the tasks that have ended, for the other replicas.
+// HandOver stores the tasks that have ended, so that other replicas can answer requests for their results.
 func (l *Lot) HandOver(ctx context.Context) (err error) {
 	l.mu.Lock()
 	tasks := slices.Collect(maps.Values(l.tasks))
 	l.mu.Unlock()
 	for _, c := range tasks {
-		select {
-		case <-c.done:
-		default:
+		if !c.ended() {
 			continue
 		}
-		raw, bad := json.Marshal(map[string]any{"owner": c.owner.Key, "state": c.State()})
-		if bad == nil {
-			_, bad = l.store.Swap(ctx, taskKey(c.task.nonce), nil, raw, time.Until(c.task.created.Add(c.ttl)))
+		raw, taskErr := json.Marshal(map[string]any{"owner": c.owner.Key, "state": c.State()})
+		if taskErr == nil {
+			_, taskErr = l.store.Swap(ctx, taskKey(c.task.nonce), nil, raw, time.Until(c.task.created.Add(c.ttl)))
 		}
-		err = errors.Join(err, bad)
+		err = errors.Join(err, taskErr)
 	}
 	return err
 }
 
-// Ended returns the state of the owner's task with the id, if another replica has handed it over; otherwise nil.
+// Ended returns the state of the owner's task with the id if a replica has stored the task in HandOver; otherwise nil.
 func (l *Lot) Ended(ctx context.Context, id string, owner *Owner) map[string]any {
 	t, err := l.Verify(ctx, id)
 	if err != nil {
 		return nil
 	}
-	var got endedTask
+	var ended endedTask
 	raw, err := l.store.Get(ctx, taskKey(t.Nonce))
-	if err != nil || raw == nil || json.Unmarshal(raw, &got) != nil || got.Owner != owner.Key {
+	if err != nil || raw == nil || json.Unmarshal(raw, &ended) != nil || ended.Owner != owner.Key {
 		return nil
 	}
-	state := map[string]any{}
-	for name, value := range got.State {
+	state := map[string]any{} // the type to which the server adds members
+	for name, value := range ended.State {
 		state[name] = value
 	}
 	return state
@@ -184,33 +184,29 @@ func (l *Lot) Ended(ctx context.Context, id string, owner *Owner) map[string]any
 func (c *Call) State() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.state()
-	select {
-	case <-c.done:
-	default:
-		if o["status"] = mcp.TaskStatusWorking; len(c.pending) > 0 && !c.task.cancelled {
-			o["status"], o["inputRequests"] = mcp.TaskStatusInputRequired, requestsOf(c.pending)
-		}
-		return o
-	}
+	state := c.commonState()
 	switch {
-	case c.task.cancelled || c.err == nil && c.result == nil:
-		o["status"] = mcp.TaskStatusCancelled
+	case !c.ended() && len(c.pending) > 0 && !c.task.cancelled:
+		state["status"], state["inputRequests"] = mcp.TaskStatusInputRequired, requestsOf(c.pending)
+	case !c.ended():
+		state["status"] = mcp.TaskStatusWorking
+	case c.task.cancelled || c.err == nil && c.result == nil: // a call without an outcome was cancelled
+		state["status"] = mcp.TaskStatusCancelled
 	case c.err != nil:
-		o["status"], o["error"], o["statusMessage"] = mcp.TaskStatusFailed, c.err, c.err.Message
+		state["status"], state["error"], state["statusMessage"] = mcp.TaskStatusFailed, c.err, c.err.Message
 	default:
-		o["status"], o["result"] = mcp.TaskStatusCompleted, c.result
+		state["status"], state["result"] = mcp.TaskStatusCompleted, c.result
 	}
-	return o
+	return state
 }
 
-// state returns the members that all states have. c.mu is held.
-func (c *Call) state() map[string]any {
+// commonState returns the members that all states have. c.mu is held.
+func (c *Call) commonState() map[string]any {
 	return map[string]any{"taskId": c.task.id, "createdAt": c.task.created.UTC().Format(time.RFC3339Nano),
 		"lastUpdatedAt": c.task.updated.UTC().Format(time.RFC3339Nano), "ttlMs": c.ttl.Milliseconds(), "pollIntervalMs": pollInterval.Milliseconds()}
 }
 
-// Answer passes answers on to the questions of a task with their keys. Others are ignored.
+// Answer passes answers on to the questions of a task, by the keys of the questions. It ignores answers to unknown keys.
 func (c *Call) Answer(answers map[string]json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,11 +225,18 @@ func (c *Call) Answer(answers map[string]json.RawMessage) {
 func (c *Call) Cancel() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.done:
-	default:
+	if !c.ended() {
 		c.task.cancelled = true
 		c.cancel(context.Canceled)
+	}
+}
+
+func (c *Call) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
 	}
 }
 

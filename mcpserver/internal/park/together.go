@@ -11,23 +11,23 @@ import (
 type question struct {
 	key, method string
 	params      any
-	reply       chan json.RawMessage // buffers one answer
+	reply       chan json.RawMessage // gets the answer; buffered, because Ask may have given up
 }
 
 // Together runs functions of a call in parallel and returns their joined errors, in the order of the functions.
 // Their questions are sent together: a question waits until every other function has asked a question or ended.
-func Together(ctx context.Context, ask ...func(context.Context) error) error {
-	g := &batch{running: len(ask), done: ctx.Done()}
-	ctx = context.WithValue(ctx, batchKey{}, g)
-	errs := make([]error, len(ask))
-	var all sync.WaitGroup
-	for i, fn := range ask {
-		all.Go(func() {
-			defer g.leave()
+func Together(ctx context.Context, fns ...func(context.Context) error) error {
+	b := &batch{running: len(fns), cancelled: ctx.Done()}
+	ctx = context.WithValue(ctx, batchKey{}, b)
+	errs := make([]error, len(fns))
+	var work sync.WaitGroup
+	for i, fn := range fns {
+		work.Go(func() {
+			defer b.leave()
 			errs[i] = fn(ctx)
 		})
 	}
-	all.Wait()
+	work.Wait()
 	return errors.Join(errs...)
 }
 
@@ -35,37 +35,37 @@ type batchKey struct{}
 
 // A batch collects the questions of functions that run together.
 type batch struct {
-	done <-chan struct{} // closed when all of the functions are cancelled
+	cancelled <-chan struct{} // closed when all functions are cancelled
 
 	mu      sync.Mutex
-	running int
-	waiting []*question
-	send    func([]*question)
+	running int               // functions that have not ended
+	waiting []*question       // not sent yet
+	send    func([]*question) // of the last question
 }
 
 // add adds the question of a function, which then waits for the answer.
-func (g *batch) add(q *question, send func([]*question)) {
-	g.mu.Lock()
-	g.waiting, g.send = append(g.waiting, q), send
-	g.unlockAndFlush()
+func (b *batch) add(q *question, send func([]*question)) {
+	b.mu.Lock()
+	b.waiting, b.send = append(b.waiting, q), send
+	b.unlockAndFlush()
 }
 
 // leave is called when a function has ended.
-func (g *batch) leave() {
-	g.mu.Lock()
-	g.running--
-	g.unlockAndFlush()
+func (b *batch) leave() {
+	b.mu.Lock()
+	b.running--
+	b.unlockAndFlush()
 }
 
-// unlockAndFlush sends the questions if all running functions wait. It unlocks g.mu first, because
+// unlockAndFlush sends the questions once every function that has not ended has asked one. It unlocks b.mu first, because
 // sending may block until the client's next request.
-func (g *batch) unlockAndFlush() {
-	all, send := g.waiting, g.send
-	if len(all) == 0 || len(all) < g.running {
-		g.mu.Unlock()
+func (b *batch) unlockAndFlush() {
+	all, send := b.waiting, b.send
+	if len(all) == 0 || len(all) < b.running {
+		b.mu.Unlock()
 		return
 	}
-	g.waiting = nil
-	g.mu.Unlock()
+	b.waiting = nil
+	b.mu.Unlock()
 	send(all)
 }

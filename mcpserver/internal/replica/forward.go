@@ -39,23 +39,23 @@ type Forwarder struct {
 	id        string
 	keys      *Keys
 	transport *http.Transport
-	write     time.Duration // how long a client may leave a message unread
+	unreadFor time.Duration // how long a client may leave a message unread
 	used      Memory        // nonces of checked passes
 }
 
-// NewForwarder returns the Forwarder of the replica with the id.
-func NewForwarder(id string, keys *Keys, write time.Duration) *Forwarder {
-	return &Forwarder{id: id, keys: keys, write: write, transport: &http.Transport{
+// NewForwarder returns the Forwarder of the replica with the id. unreadFor is how long a client may leave a message unread.
+func NewForwarder(id string, keys *Keys, unreadFor time.Duration) *Forwarder {
+	return &Forwarder{id: id, keys: keys, unreadFor: unreadFor, transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
-		ExpectContinueTimeout: passTTL, // after it the body is sent unasked, and the pass is refused
+		ExpectContinueTimeout: passTTL, // then the body is sent without "100 Continue", but the pass has expired
 	}}
 }
 
 // Close closes idle connections.
 func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
 
-// Check returns an error unless the request's pass is from a replica, for this replica, and was not used before.
+// Check returns an error unless the request, which has the Header, has one pass, for this replica, that was not used before.
 func (f *Forwarder) Check(r *http.Request) error {
 	sealed := r.Header.Values(Header)
 	var p pass
@@ -64,17 +64,17 @@ func (f *Forwarder) Check(r *http.Request) error {
 	}
 	switch {
 	case len(sealed) > 1 || time.Now().After(time.Unix(p.Expires, 0)):
-		return errors.New("the pass is too old, or one of several")
+		return errors.New("the request has several passes, or its pass has expired")
 	case p.To != f.id: // the pass is for an earlier process with this replica's URL
 		return ErrNotHere
 	}
-	if isNew, _ := f.used.Swap(r.Context(), p.Nonce, nil, []byte("used"), 2*passTTL); !isNew {
+	if isNew, _ := f.used.Swap(r.Context(), p.Nonce, nil, []byte("used"), 2*passTTL); !isNew { // a Memory never fails
 		return errors.New("the pass was used before")
 	}
 	return nil
 }
 
-// Reasons why a request was not forwarded. After any other error it may have been handled.
+// Reasons why a request was not forwarded. After any other error the other replica may have handled the request.
 var (
 	ErrNotHere = errors.New("the other replica does not have the session or call of the request")
 	ErrRefused = errors.New("no process listens at the other replica's address")
@@ -86,8 +86,8 @@ var (
 // connection.
 type body struct {
 	io.ReadCloser
-	decided atomic.Bool // set when the body is first read, or when Forward gives up, whichever comes first
-	sending bool        // the body was read first
+	decided atomic.Bool // set by the first Read or by Forward after a failure, whichever comes first
+	sending bool        // Read came first; used only by Read
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -98,11 +98,11 @@ func (b *body) Read(p []byte) (int, error) {
 	return 0, ErrNotSent
 }
 
-// Forward forwards a request to the replica with the id and the URL, and the replica's answer to the client. The request
-// keeps its headers and its query, but not its path. If its body was read before, GetBody must return it again. If Forward
-// returns an error, the client has got no answer. If the replica dies or ctx ends in the middle of a stream, the stream ends
-// with the event lost, unless that is empty.
-func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, address, lost string) (failed error) {
+// Forward forwards a request to the replica with the id and the address, a URL, and the replica's answer to the client. The
+// request keeps its headers and its query, but not its path. If the body was read before, r.GetBody must return it again. If
+// Forward returns an error, the client has got no answer. If the replica dies or ctx ends in the middle of a stream, the
+// stream ends with the event lostEvent, which may be empty.
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, address, lostEvent string) (failed error) {
 	target, err := url.Parse(address)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
@@ -132,7 +132,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 				return ErrNotHere
 			}
 			if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
-				res.Body = &stream{ReadCloser: res.Body, ctx: r.Context(), lost: lost}
+				res.Body = &stream{ReadCloser: res.Body, ctx: r.Context(), lostEvent: lostEvent}
 			}
 			return nil
 		},
@@ -141,26 +141,26 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 	r = r.Clone(ctx)
 	r.Body, r.GetBody = content, func() (io.ReadCloser, error) { return content, nil } // for another attempt of the transport
 	r.Header.Del("Connection")                                                         // a client could name headers in it that ReverseProxy then removes
-	proxy.ServeHTTP(&writer{w, f.write, r.ProtoMajor >= 2}, r)
+	proxy.ServeHTTP(&writer{w, f.unreadFor, r.ProtoMajor >= 2}, r)
 	if dial, ok := errors.AsType[*net.OpError](failed); ok && dial.Op == "dial" {
 		if errors.Is(failed, syscall.ECONNREFUSED) {
 			return ErrRefused
 		}
 		return ErrNotSent
 	}
-	if failed != nil && failed != ErrNotHere && content.decided.CompareAndSwap(false, true) {
+	if failed != nil && failed != ErrNotHere && content.decided.CompareAndSwap(false, true) { // the body was not read
 		return fmt.Errorf("%w: %w", ErrNotSent, failed)
 	}
 	return failed
 }
 
 // A stream is the response stream of another replica. If the replica dies after a complete event, the stream ends
-// with the event lost.
+// with lostEvent.
 type stream struct {
 	io.ReadCloser
-	ctx  context.Context // of the client's request
-	lost string
-	tail []byte // the last two bytes that were read
+	ctx       context.Context // of the client's request
+	lostEvent string
+	tail      []byte // the last two bytes that were read
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -171,22 +171,22 @@ func (s *stream) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	inEvent := len(s.tail) > 0 && !bytes.Equal(s.tail, []byte("\n\n"))
-	if err == nil || err == io.EOF || s.ctx.Err() != nil || inEvent {
+	if err == nil || err == io.EOF || s.ctx.Err() != nil || inEvent { // the replica lives, the client has left, or an event is incomplete
 		return 0, err
 	}
 	s.ReadCloser = struct {
 		io.Reader
 		io.Closer
-	}{strings.NewReader(s.lost), s.ReadCloser}
-	s.lost, s.tail = "", nil
+	}{strings.NewReader(s.lostEvent), s.ReadCloser}
+	s.lostEvent, s.tail = "", nil
 	return s.ReadCloser.Read(p)
 }
 
-// A writer disconnects a client that does not read, as [wire.Events] does.
+// A writer disconnects a client that does not read for the time unreadFor, as [wire.Events] does.
 type writer struct {
 	http.ResponseWriter
-	limit time.Duration
-	http2 bool
+	unreadFor time.Duration
+	http2     bool
 }
 
 // WriteHeader does not send the client the other replica's "100 Continue": this replica has the whole request already.
@@ -197,14 +197,14 @@ func (w *writer) WriteHeader(status int) {
 }
 
 func (w *writer) Write(p []byte) (int, error) {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.limit))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.unreadFor))
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError is called after each Write.
+// FlushError is called after each Write, because of ReverseProxy.FlushInterval.
 func (w *writer) FlushError() error {
 	rc := http.NewResponseController(w.ResponseWriter)
-	_ = rc.SetWriteDeadline(time.Now().Add(w.limit))
+	_ = rc.SetWriteDeadline(time.Now().Add(w.unreadFor))
 	err := rc.Flush()
 	if w.http2 { // over HTTP/2 an expired deadline resets the stream even if nothing is being written
 		_ = rc.SetWriteDeadline(time.Time{})

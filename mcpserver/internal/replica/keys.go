@@ -32,22 +32,22 @@ type key struct {
 	Made   int64  `json:"made"`   // Unix seconds
 }
 
-// Keys seals values that only replicas can open. The keys are in the Store, and a new one is made every day.
+// Keys seals values that only replicas can open. The keys are in the Store, and a new key is made every day.
 type Keys struct {
-	store Store
-	read  *sharedRead
-	keys  atomic.Pointer[[]key] // newest first; set by read
+	store  Store
+	shared *sharedRead
+	keys   atomic.Pointer[[]key] // newest first; set by load
 }
 
 // NewKeys returns the keys in a store.
 func NewKeys(store Store) *Keys {
-	k := &Keys{store: store, read: newSharedRead()}
+	k := &Keys{store: store, shared: newSharedRead()}
 	k.keys.Store(new([]key))
 	return k
 }
 
 // errSealed does not say why a seal is invalid, because that would help only a forger.
-var errSealed = errors.New("its seal is invalid or too old")
+var errSealed = errors.New("the seal is invalid or too old")
 
 // Seal encrypts v. Open decrypts the text only for the same purpose.
 func (k *Keys) Seal(ctx context.Context, purpose string, v any) (string, error) {
@@ -59,7 +59,8 @@ func (k *Keys) Seal(ctx context.Context, purpose string, v any) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return base64.RawURLEncoding.EncodeToString(newest.aead().Seal(newest.ID[:idSize:idSize], nil, plain, []byte(purpose))), nil
+	raw := newest.aead().Seal(slices.Clip(newest.ID), nil, plain, []byte(purpose)) // appends to a copy of the ID
+	return base64.RawURLEncoding.EncodeToString(raw), nil
 }
 
 // Open decrypts a text that a replica has sealed for the purpose, and stores the value in v.
@@ -93,41 +94,42 @@ func (k *key) aead() cipher.AEAD {
 // newest returns the key to seal with.
 func (k *Keys) newest(ctx context.Context) (key, error) {
 	for {
-		if keys := *k.keys.Load(); len(keys) > 0 && time.Since(time.Unix(keys[0].Made, 0)) <= rotateAfter {
+		if keys := *k.keys.Load(); canSeal(keys) {
 			return keys[0], nil
 		}
-		if err := k.read.do(ctx, k.rotate); err != nil {
+		if err := k.shared.do(ctx, k.rotate); err != nil {
 			return key{}, err
 		}
 	}
 }
 
-// rotate makes a new key if the newest key is too old, unless another replica makes one first.
+// canSeal reports whether the first of the keys is new enough to seal with.
+func canSeal(keys []key) bool {
+	return len(keys) > 0 && time.Since(time.Unix(keys[0].Made, 0)) <= rotateAfter
+}
+
+// rotate makes a new key if the newest key is too old, unless another replica makes a key first.
 func (k *Keys) rotate(ctx context.Context) error {
 	old, err := k.load(ctx)
-	if err != nil {
+	if err != nil || canSeal(*k.keys.Load()) {
 		return err
 	}
-	keys := *k.keys.Load()
-	if len(keys) > 0 && time.Since(time.Unix(keys[0].Made, 0)) <= rotateAfter {
-		return nil
-	}
-	secret := make([]byte, keySize+idSize)
-	_, _ = rand.Read(secret) // never fails
-	keys = append([]key{{secret[:keySize], secret[keySize:], time.Now().Unix()}}, keys...)
+	random := make([]byte, keySize+idSize)
+	_, _ = rand.Read(random) // never fails
+	keys := append([]key{{random[:keySize], random[keySize:], time.Now().Unix()}}, *k.keys.Load()...)
 	raw, err := json.Marshal(keys[:min(len(keys), keptKeys)])
 	if err != nil {
 		return err
 	}
-	if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil {
+	if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil { // longer than any key is used
 		return Unavailable(ctx, err)
 	}
 	_, err = k.load(ctx) // the new key, or the key that another replica has stored first
 	return err
 }
 
-// byID returns the key with the id. It reads the store if the key is unknown, because another replica may have
-// made it.
+// byID returns the key with the id. If the key is unknown, byID reads the store, because another replica may have made
+// the key.
 func (k *Keys) byID(ctx context.Context, id []byte) (key, error) {
 	find := func() (key, error) {
 		keys := *k.keys.Load()
@@ -136,18 +138,18 @@ func (k *Keys) byID(ctx context.Context, id []byte) (key, error) {
 		}
 		return key{}, errSealed
 	}
-	if found, err := find(); err == nil {
-		return found, nil
+	if known, err := find(); err == nil {
+		return known, nil
 	}
-	if err := k.read.do(ctx, func(ctx context.Context) error { _, err := k.load(ctx); return err }); err != nil {
+	if err := k.shared.do(ctx, func(ctx context.Context) error { _, err := k.load(ctx); return err }); err != nil {
 		return key{}, err
 	}
 	return find()
 }
 
-// load sets k.keys to the keys in the store, and returns their stored form.
-func (k *Keys) load(ctx context.Context) ([]byte, error) {
-	raw, err := k.store.Get(ctx, keysName)
+// load sets k.keys to the keys in the store, and returns the stored JSON.
+func (k *Keys) load(ctx context.Context) (raw []byte, err error) {
+	raw, err = k.store.Get(ctx, keysName)
 	if err != nil {
 		return nil, Unavailable(ctx, err)
 	}

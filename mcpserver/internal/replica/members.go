@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// beatEvery is the interval of a replica's heartbeats. Another replica removes it after deadAfter without a
+	// beatEvery is the interval of a replica's heartbeats. Another replica removes the replica after deadAfter without a
 	// heartbeat.
 	beatEvery = 500 * time.Millisecond
 	deadAfter = 3 * time.Second
@@ -29,30 +29,30 @@ type member struct {
 	Draining bool   `json:"draining,omitempty"`
 }
 
-// Members is the list of live replicas. A replica is dead when another one has removed it from the list; before
-// that, no replica takes over its sessions. The replicas need no common clock, because each one watches whether the
+// Members is the list of live replicas. A replica is dead when another replica has removed it from the list; before
+// that, no replica takes over its sessions. The replicas need no common clock, because each replica watches whether the
 // others' counts of heartbeats grow.
 type Members struct {
-	ID      string
-	store   Store
-	url     string
-	removed func() // called if another replica has removed this one although it is alive
-	read    *sharedRead
+	ID        string
+	store     Store
+	url       string
+	onRemoved func() // called if another replica has removed this replica although it is alive
+	shared    *sharedRead
 
-	changing sync.Mutex // held during an attempt to change the list
-	mu       sync.Mutex // never held during a request to the store
-	all      map[string]member
-	alive    map[string]life // of replicas that Alive was called for
-	beats    map[string]beat // of other replicas
+	changing sync.Mutex        // held during an attempt to change the list
+	mu       sync.Mutex        // never held during a request to the store
+	all      map[string]member // the list, by the ids of the replicas
+	lives    map[string]life   // of replicas that Alive was called for
+	beats    map[string]beat   // of other replicas
 	draining bool
 	joined   bool
 	lastBeat time.Time // when this replica last stored a heartbeat
 }
 
-// A beat has the count of another replica's heartbeats, and when it last grew, by this machine's clock.
+// A beat has the count of another replica's heartbeats, and when the count last grew, by this machine's clock.
 type beat struct {
 	count int64
-	at    time.Time
+	grew  time.Time
 }
 
 // A life is a context that ends when a replica has died.
@@ -61,9 +61,9 @@ type life struct {
 	end context.CancelFunc
 }
 
-// Join adds a replica to the list. The replica stays in the list until Leave, as long as Run runs.
-func Join(ctx context.Context, id, url string, store Store, removed func()) (*Members, error) {
-	m := &Members{ID: id, store: store, url: url, removed: removed, read: newSharedRead(), alive: map[string]life{}, beats: map[string]beat{}}
+// Join adds a replica to the list, where Run keeps the replica until Leave.
+func Join(ctx context.Context, id, url string, store Store, onRemoved func()) (*Members, error) {
+	m := &Members{ID: id, store: store, url: url, onRemoved: onRemoved, shared: newSharedRead(), lives: map[string]life{}, beats: map[string]beat{}}
 	return m, m.Beat(ctx)
 }
 
@@ -95,11 +95,11 @@ func (m *Members) Leave(ctx context.Context) error {
 func (m *Members) Beat(ctx context.Context, dead ...string) error {
 	removed := false
 	err := m.change(ctx, func(all map[string]member) {
-		own, known := all[m.ID]
-		removed = m.joined && !known
-		maps.DeleteFunc(all, func(id string, o member) bool {
-			// An earlier process with this replica's URL has ended.
-			return id != m.ID && (o.URL == m.url || slices.Contains(dead, id) || m.silent(id, o.Beats))
+		own, listed := all[m.ID]
+		removed = m.joined && !listed
+		maps.DeleteFunc(all, func(id string, other member) bool {
+			earlier := other.URL == m.url // an earlier process with this replica's URL, which has ended
+			return id != m.ID && (earlier || slices.Contains(dead, id) || m.silent(id, other.Beats))
 		})
 		all[m.ID] = member{URL: m.url, Beats: own.Beats + 1, Draining: m.draining}
 	})
@@ -108,18 +108,18 @@ func (m *Members) Beat(ctx context.Context, dead ...string) error {
 	}
 	if removed {
 		slog.ErrorContext(ctx, "the other replicas could not reach this one and have taken over its sessions", "url", m.url)
-		m.removed()
+		m.onRemoved()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.joined, m.lastBeat = true, time.Now()
 	maps.DeleteFunc(m.beats, func(id string, _ beat) bool { _, ok := m.all[id]; return !ok })
-	maps.DeleteFunc(m.alive, func(id string, _ life) bool { _, ok := m.all[id]; return !ok })
+	maps.DeleteFunc(m.lives, func(id string, _ life) bool { _, ok := m.all[id]; return !ok })
 	return nil
 }
 
-// change changes the list in the store with do, and sets m.all to the result. It calls do with m.mu held, again if another
-// replica has changed the list at the same time.
+// change changes the list in the store with do, and sets m.all to the new list. It calls do with m.mu held, and calls do
+// again if another replica has changed the list at the same time.
 func (m *Members) change(ctx context.Context, do func(all map[string]member)) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -151,9 +151,9 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 		if ok {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			for id, o := range m.all { // a drained replica has left by itself, and still sends its answers
-				if _, listed := all[id]; !listed && !o.Draining && m.alive[id].end != nil {
-					m.alive[id].end()
+			for id, old := range m.all { // a drained replica has left by itself, and still sends its answers
+				if _, listed := all[id]; !listed && !old.Draining && m.lives[id].end != nil {
+					m.lives[id].end()
 				}
 			}
 			m.all = all
@@ -164,16 +164,16 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 	return fmt.Errorf("the list of replicas could not be changed in %d attempts, because other replicas changed it at the same time", maxTries)
 }
 
-// silent reports whether the count of a replica has not grown for deadAfter. The caller holds m.mu.
+// silent records the count of a replica's heartbeats, and reports whether it has not grown for deadAfter. The caller holds m.mu.
 func (m *Members) silent(id string, count int64) bool {
 	if last, ok := m.beats[id]; ok && last.count == count {
-		return time.Since(last.at) > deadAfter
+		return time.Since(last.grew) > deadAfter
 	}
 	m.beats[id] = beat{count, time.Now()}
 	return false
 }
 
-// Drain keeps the others from handing over sessions to this replica.
+// Drain keeps other replicas from handing over sessions to this replica.
 func (m *Members) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	m.draining = true
@@ -202,16 +202,16 @@ func (m *Members) Current() bool {
 	return time.Since(m.lastBeat) < deadAfter
 }
 
-// URL returns the URL of a replica; it is empty if the replica is dead.
+// URL returns the URL of a replica, or "" if the replica is dead.
 func (m *Members) URL(ctx context.Context, id string) (string, error) {
 	m.mu.Lock()
-	found, ok := m.all[id]
+	known, ok := m.all[id]
 	m.mu.Unlock()
 	if ok {
-		return found.URL, nil
+		return known.URL, nil
 	}
 	// Read the list, because the replica may be new.
-	if err := m.read.do(ctx, func(ctx context.Context) error { return m.change(ctx, func(map[string]member) {}) }); err != nil {
+	if err := m.shared.do(ctx, func(ctx context.Context) error { return m.change(ctx, func(map[string]member) {}) }); err != nil {
 		return "", Unavailable(ctx, err)
 	}
 	m.mu.Lock()
@@ -223,10 +223,10 @@ func (m *Members) URL(ctx context.Context, id string) (string, error) {
 func (m *Members) Alive(id string) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l, ok := m.alive[id]
+	l, ok := m.lives[id]
 	if !ok {
 		l.ctx, l.end = context.WithCancel(context.Background())
-		m.alive[id] = l
+		m.lives[id] = l
 	}
 	if _, ok := m.all[id]; !ok {
 		l.end()
@@ -234,13 +234,13 @@ func (m *Members) Alive(id string) context.Context {
 	return l.ctx
 }
 
-// Other returns the id and the URL of another replica that is not draining. They are empty if there is none.
+// Other returns the largest id of the other replicas that are not draining, and its URL. Both are empty without such a replica.
 func (m *Members) Other() (id, url string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for other, o := range m.all {
-		if other != m.ID && !o.Draining && other > id {
-			id, url = other, o.URL
+	for otherID, other := range m.all {
+		if otherID != m.ID && !other.Draining && otherID > id {
+			id, url = otherID, other.URL
 		}
 	}
 	return id, url

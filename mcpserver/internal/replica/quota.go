@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,15 +16,16 @@ import (
 )
 
 const (
-	// divideEvery is how often unused parts are given back. growEvery is the shortest interval between requests for
-	// a larger part: clients can cause such requests, and each one reads the store.
-	divideEvery = time.Second
-	growEvery   = 20 * time.Millisecond
+	// refreshEvery is how often unused parts are given back. growEvery is the shortest interval between requests for
+	// a larger part: clients can cause such requests, and each request reads the store.
+	refreshEvery = time.Second
+	growEvery    = 20 * time.Millisecond
 
-	quotaTTL = 24 * time.Hour
+	quotaTTL   = 24 * time.Hour // of the stored parts
+	storeAgain = quotaTTL / 4   // after this time parts that have not changed are stored again, so that they do not expire
 )
 
-// A Limit applies to all replicas together. Budget is the part of it that this replica may use.
+// A Limit applies to all replicas together. Budget is this replica's part of the limit.
 type Limit struct {
 	Name   string
 	Max    int64
@@ -38,7 +40,7 @@ type Quotas struct {
 	members *Members
 
 	mu   sync.Mutex
-	held map[*quota]bool // the quotas of which this replica has a part
+	held map[*quota]bool // the quotas in which this replica has a part
 }
 
 // NewQuotas returns the Quotas of the replica members.ID.
@@ -53,18 +55,18 @@ type quota struct {
 	limits []Limit
 	keep   bool // this replica keeps a part that it does not use
 
-	needsMore atomic.Bool // a part was used up since the last change
+	needsMore atomic.Bool // a part was used up since the last call of divide
 
 	mu       sync.Mutex // held during an attempt to change the parts
-	changed  time.Time  // when the parts were last stored
-	lastGrow time.Time  // when grow last requested a larger part; zero after a change without such a request
+	stored   time.Time  // when the parts were last stored
+	lastGrow time.Time  // when grow last requested a larger part; zero if a call of divide since then needed no larger part
 }
 
 // parts are the parts of the replicas, by the replica's id and the name of the limit.
 type parts map[string]map[string]int64
 
-// Add divides limits from now on; the store has their parts in one value. With keep this replica has a part even if it does
-// not use it, so that its first requests need not wait for the store. Without keep Add does not use the store and cannot fail.
+// Add divides limits, whose parts are stored under the key. With keep this replica has a part even if it does not use the
+// part, so that its first requests need not wait for the store. Without keep Add does not use the store and cannot fail.
 func (q *Quotas) Add(ctx context.Context, key string, keep bool, limits ...Limit) error {
 	o := q.add(key, keep, limits)
 	if !keep {
@@ -84,7 +86,7 @@ func (q *Quotas) add(key string, keep bool, limits []Limit) *quota {
 
 // Run gives back unused parts, until ctx ends.
 func (q *Quotas) Run(ctx context.Context) {
-	tick := time.NewTicker(divideEvery)
+	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -101,26 +103,23 @@ func (q *Quotas) Run(ctx context.Context) {
 	}
 }
 
-// Reset forgets this replica's parts. Other replicas have taken them after they had removed this replica.
+// Reset forgets this replica's parts, because other replicas have removed this replica and its parts.
 func (q *Quotas) Reset() {
 	for _, o := range q.all() {
 		for _, l := range o.limits {
 			l.Budget.Max.Store(0)
 		}
-		o.needsMore.Store(true)
+		o.needsMore.Store(true) // so that refresh takes new parts
 	}
 }
 
-func (q *Quotas) all() (all []*quota) {
+func (q *Quotas) all() []*quota {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for o := range q.held {
-		all = append(all, o)
-	}
-	return all
+	return slices.Collect(maps.Keys(q.held))
 }
 
-// grow is [wire.Budget.More].
+// grow requests larger parts. It is the More of the budgets.
 func (o *quota) grow(ctx context.Context) {
 	o.needsMore.Store(true)
 	o.mu.Lock()
@@ -134,14 +133,14 @@ func (o *quota) grow(ctx context.Context) {
 	}
 }
 
-// refresh changes the parts if that may make a difference.
+// refresh calls divide if that may change the parts, and before the stored parts expire.
 func (o *quota) refresh(ctx context.Context) error {
 	due := o.keep || o.needsMore.Load() // a kept part depends on the number of replicas
 	for _, l := range o.limits {
 		due = due || l.Budget.Used() != l.Budget.Max.Load()
 	}
 	o.mu.Lock()
-	due = due || time.Since(o.changed) > quotaTTL/4 // before the value expires
+	due = due || time.Since(o.stored) > storeAgain
 	o.mu.Unlock()
 	if !due {
 		return nil
@@ -149,13 +148,13 @@ func (o *quota) refresh(ctx context.Context) error {
 	return o.divide(ctx)
 }
 
-// divide changes this replica's parts, and removes those of dead replicas.
+// divide changes this replica's parts, and removes the parts of dead replicas.
 func (o *quota) divide(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	more := o.needsMore.Swap(false)
 	if !more {
-		o.lastGrow = time.Time{}
+		o.lastGrow = time.Time{} // the next request for a larger part need not wait
 	}
 	for range maxTries {
 		raw, err := o.store.Get(ctx, o.key)
@@ -177,14 +176,14 @@ func (o *quota) divide(ctx context.Context) error {
 	return fmt.Errorf("a part of a limit could not be changed in %d attempts, because other replicas changed theirs at the same time", maxTries)
 }
 
-// change computes this replica's parts from all, which is raw decoded, and stores them. With more they are larger than
-// what is used. It returns false if another replica has replaced raw at the same time. The caller holds o.mu.
-func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (bool, error) {
+// change computes this replica's parts from all, which is raw decoded, and stores them. With more the parts are larger than
+// what is used. ok is false if another replica has replaced raw at the same time. The caller holds o.mu.
+func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (ok bool, err error) {
 	id := o.members.ID
-	for other := range maps.Clone(all) {
+	for other := range all {
 		if url, err := o.members.URL(ctx, other); err != nil {
 			return false, err
-		} else if url == "" && other != id {
+		} else if url == "" && other != id { // dead
 			delete(all, other)
 		}
 	}
@@ -193,18 +192,18 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (b
 		before[i] = l.Budget.Max.Load()
 	}
 	own := o.shares(all, more)
-	if delete(all, id); len(own) > 0 {
+	delete(all, id)
+	if len(own) > 0 {
 		all[id] = own
 	}
-	var changed []byte
+	var changed []byte // nil removes the value
 	if len(all) > 0 {
-		var err error
 		if changed, err = json.Marshal(all); err != nil {
 			return false, err
 		}
 	}
-	ok, err := true, error(nil)
-	if !bytes.Equal(raw, changed) || time.Since(o.changed) > quotaTTL/4 {
+	ok = bytes.Equal(raw, changed) && time.Since(o.stored) <= storeAgain // nothing to store
+	if !ok {
 		ok, err = o.store.Swap(ctx, o.key, raw, changed, quotaTTL)
 	}
 	for i, l := range o.limits {
@@ -216,42 +215,43 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (b
 		}
 	}
 	if ok {
-		o.changed = time.Now()
+		o.stored = time.Now()
 		o.Quotas.mu.Lock()
 		defer o.Quotas.mu.Unlock()
-		if o.held[o] = true; len(own) == 0 {
-			delete(o.held, o)
+		delete(o.held, o)
+		if len(own) > 0 {
+			o.held[o] = true
 		}
 	}
 	return ok, err
 }
 
-// shares returns this replica's parts: what it uses and, if it needs more or keeps a part, a share of what no replica has. One
-// share is left over, so that a new replica need not wait until the others give theirs back. shares lowers the Max of a
-// part that gets smaller before the part is stored, so that it is not used while another replica takes it.
+// shares returns this replica's parts, by the names of the limits. A part is what the replica uses and, with more or keep, an
+// equal share of what is free. One share stays free for a new replica. If a part gets smaller, shares lowers the Max of the
+// budget before the part is stored, so that this replica does not use what another replica takes.
 func (o *quota) shares(all parts, more bool) map[string]int64 {
 	own := map[string]int64{}
 	for _, l := range o.limits {
-		left := l.Max
+		available := l.Max
 		for id, part := range all {
 			if id != o.members.ID {
-				left -= part[l.Name]
+				available -= part[l.Name]
 			}
 		}
 		used, share := l.Budget.Used(), int64(0)
 		if more || o.keep {
-			share = max(0, left-used) / int64(o.members.Count()+1)
+			share = max(0, available-used) / int64(o.members.Count()+1)
 		}
 		if more {
 			share = max(1, share)
 		}
-		n := max(0, min(left, used+share))
-		if n < l.Budget.Max.Load() {
-			l.Budget.Max.Store(n)
-			n = max(n, min(left, l.Budget.Used())) // requests may have begun before Max was lowered
+		part := max(0, min(available, used+share))
+		if part < l.Budget.Max.Load() {
+			l.Budget.Max.Store(part)
+			part = max(part, min(available, l.Budget.Used())) // requests may have begun before Max was lowered
 		}
-		if n > 0 {
-			own[l.Name] = n
+		if part > 0 {
+			own[l.Name] = part
 		}
 	}
 	return own

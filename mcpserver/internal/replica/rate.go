@@ -25,7 +25,7 @@ type Rate struct {
 // A bucket is the stored part of a Rate. A bucket that is not stored is full.
 type bucket struct {
 	Tokens float64 `json:"tokens"`
-	At     int64   `json:"at"` // when Tokens was right, in Unix microseconds of the replica whose clock is ahead
+	At     int64   `json:"at"` // when Tokens was right, in Unix microseconds, by the replica's clock that is furthest ahead
 }
 
 // NewRate returns a rate with a key in the store.
@@ -88,7 +88,7 @@ func (r *Rate) fetch(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ok, err := r.store.Swap(ctx, r.key, raw, taken, 2*r.every+time.Minute)
+	ok, err := r.store.Swap(ctx, r.key, raw, taken, 2*r.every+time.Minute) // until the bucket is full, also by a slower clock
 	if err != nil {
 		return false, Unavailable(ctx, err)
 	}

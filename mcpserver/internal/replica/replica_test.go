@@ -287,7 +287,7 @@ func TestLostStream(t *testing.T) {
 	} {
 		for size := 1; size < 5; size++ {
 			broken := io.MultiReader(strings.NewReader(row.sent), errReader{})
-			s := &stream{ReadCloser: io.NopCloser(limited{broken, size}), ctx: t.Context(), lost: "LOST"}
+			s := &stream{ReadCloser: io.NopCloser(limited{broken, size}), ctx: t.Context(), lostEvent: "LOST"}
 			got, err := io.ReadAll(s)
 			if err != nil {
 				got = append(got, '!')

@@ -26,11 +26,11 @@ import (
 // A Store has values by keys, each for a limited time. All replicas of a server share it. It must be safe for
 // concurrent use, and a Swap must be atomic for all replicas.
 type Store interface {
-	// Get returns the value of a key, or nil if it has none.
+	// Get returns the value of a key, or nil if the key has no value.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Swap replaces the value of a key, if it is old, by new, and reports whether it did. If old is nil, the key must
-	// have no value; if new is nil, it has none afterwards. The value is kept for at least ttl.
+	// Swap stores new as the value of a key if the value is old, and reports whether it was old. A nil old means that the
+	// key must have no value; a nil new removes the value. The new value is kept for at least ttl.
 	Swap(ctx context.Context, key string, old, new []byte, ttl time.Duration) (bool, error)
 }
 
@@ -77,9 +77,9 @@ func (s *sharedRead) do(ctx context.Context, read func(context.Context) error) e
 
 // Memory is a Store for replicas in one process. The zero Memory is empty.
 type Memory struct {
-	mu     sync.Mutex
-	values map[string]entry
-	sweep  time.Time // the next Swap after this time removes expired values
+	mu        sync.Mutex
+	values    map[string]entry
+	nextSweep time.Time // when a Swap removes expired values
 }
 
 type entry struct {
@@ -88,14 +88,14 @@ type entry struct {
 }
 
 // Get implements [Store].
-func (s *Memory) Get(_ context.Context, key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.get(key), nil
+func (m *Memory) Get(_ context.Context, key string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.get(key), nil
 }
 
-func (s *Memory) get(key string) []byte {
-	e := s.values[key]
+func (m *Memory) get(key string) []byte {
+	e := m.values[key]
 	if e.expires.Before(time.Now()) {
 		return nil
 	}
@@ -103,24 +103,24 @@ func (s *Memory) get(key string) []byte {
 }
 
 // Swap implements [Store].
-func (s *Memory) Swap(_ context.Context, key string, old, new []byte, ttl time.Duration) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := s.get(key); (now == nil) != (old == nil) || !bytes.Equal(now, old) {
+func (m *Memory) Swap(_ context.Context, key string, old, new []byte, ttl time.Duration) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if current := m.get(key); (current == nil) != (old == nil) || !bytes.Equal(current, old) {
 		return false, nil
 	}
 	now := time.Now()
-	if now.After(s.sweep) {
-		maps.DeleteFunc(s.values, func(_ string, e entry) bool { return e.expires.Before(now) })
-		s.sweep = now.Add(time.Minute)
+	if now.After(m.nextSweep) {
+		maps.DeleteFunc(m.values, func(_ string, e entry) bool { return e.expires.Before(now) })
+		m.nextSweep = now.Add(time.Minute)
 	}
 	if new == nil {
-		delete(s.values, key)
+		delete(m.values, key)
 		return true, nil
 	}
-	if s.values == nil {
-		s.values = map[string]entry{}
+	if m.values == nil {
+		m.values = map[string]entry{}
 	}
-	s.values[key] = entry{bytes.Clone(new), now.Add(ttl)}
+	m.values[key] = entry{bytes.Clone(new), now.Add(ttl)}
 	return true, nil
 }
