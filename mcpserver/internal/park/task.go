@@ -83,6 +83,7 @@ func (t *task) extend(ctx context.Context) {
 	case t.expiry == nil:
 	case !expires:
 		t.expiry.Stop()
+		t.expiry = nil
 	case end.After(t.until):
 		t.until = end
 		t.expiry.Reset(time.Until(end))
