@@ -46,7 +46,7 @@ func newCatalogue(cfg *config, sup *supervisor) *catalogue {
 		resources: newListCache("resources/list", "resources", decodeResource),
 		templates: newListCache("resources/templates/list", "resources", decodeResource),
 		skills:    newListCache("skills/list", skillsExtension, decodeSkill),
-		watches:   newWatchList()}
+		watches:   &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}}
 }
 
 // listeners are functions that are called after changes.

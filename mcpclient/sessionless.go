@@ -63,7 +63,7 @@ func (p *sessionlessProtocol) send(ctx context.Context, x *exchange, method stri
 }
 
 // post sends a request over HTTP and reads its answer. It does not use mcp-go's transport, which reads each message several
-// times, and repeats checks of receive.
+// times and repeats the checks of receive.
 func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
 	if !p.addWorker(&p.workers) {
 		return nil, &unreachedError{ErrClosed}
@@ -141,7 +141,7 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 		return nil, f.fail(err)
 	}
 	switch {
-	case head.Method && m.ID == nil:
+	case head.Method && m.ID == nil: // a notification
 		var n mcp.JSONRPCNotification
 		if f.hasLog {
 			data = withRawLogData(data)
@@ -150,7 +150,7 @@ func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byt
 			p.onNotification(n)
 		}
 		return nil, errNoAnswer
-	case head.Method:
+	case head.Method: // a request of the server
 		var req transport.JSONRPCRequest
 		if json.Unmarshal(data, &req) == nil {
 			_, _ = p.onRequest(ctx, req) // sends the answer itself, and returns nil
@@ -173,7 +173,7 @@ func (p *sessionlessProtocol) listenLists() {
 		began := time.Now()
 		_, err := p.request(p.life, "subscriptions/listen", map[string]any{"notifications": lists}, nil)
 		if _, refused := errors.AsType[*CallError](err); refused {
-			return
+			return // the server does not announce changes
 		}
 		if time.Since(began) > stableAfter {
 			wait = time.Second
@@ -240,7 +240,7 @@ func (p *sessionlessProtocol) listenPart(ctx context.Context, uris []string, end
 	p.goWork(func() {
 		_, err := p.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
 		select {
-		case failed <- err: // before listenPart has returned
+		case failed <- err: // listenPart is still waiting
 		case <-returned:
 			signal(ended)
 		}

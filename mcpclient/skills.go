@@ -94,7 +94,7 @@ type remoteSkill struct {
 	frontMatter map[string]any
 	files       []skill.ManifestFile // SKILL.md first
 	uris        map[string]string    // of the files, by name
-	definition  json.RawMessage      // canonical JSON for its pin, with the digests of all files
+	definition  json.RawMessage      // canonical JSON for the skill's pin, with the digests of all files
 	invalid     error                // why the skill cannot be used
 }
 
@@ -136,7 +136,7 @@ func (s *remoteSkill) readFrontMatter(raw json.RawMessage) error {
 		return fmt.Errorf("the name %.100q in the frontmatter is not the name in the uri, or is longer than 64 bytes", fmt.Sprint(s.frontMatter["name"]))
 	}
 	text, _ := s.frontMatter["description"].(string)
-	if s.description = clip(strings.TrimSpace(visible.Text(text)), 4096); s.description == "" {
+	if s.description = clip(strings.TrimSpace(visible.Text(text)), 4096); s.description == "" { // 1024 characters are allowed
 		return errors.New("the frontmatter has no description")
 	}
 	return nil

@@ -80,10 +80,6 @@ type watch struct {
 	due          bool // there was an update, and the listeners were not called since then
 }
 
-func newWatchList() *watchList {
-	return &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}
-}
-
 func (ws *watchList) addListener(server, uri string, fn *func()) (*watch, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

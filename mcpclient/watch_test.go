@@ -212,7 +212,7 @@ func TestListenRefused(t *testing.T) {
 
 // TestUpdatedCosts checks that the URI of an update is not copied for each of its parents.
 func TestUpdatedCosts(t *testing.T) {
-	ws := newWatchList()
+	ws := &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}
 	if _, err := ws.addListener("srv", "x://a", new(func())); err != nil {
 		t.Fatal(err)
 	}

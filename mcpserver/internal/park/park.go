@@ -48,8 +48,7 @@ func NewLot(limit time.Duration, store replica.Store, keys *replica.Keys, id str
 	return &Lot{Tickets: Tickets{limit, keys, store, id}, parked: map[string]parkedCall{}, tasks: map[string]*Call{}}
 }
 
-// Close keeps further calls from being started and parked. To end the running calls, cancel the context ended that Start got
-// for each of them, then Wait.
+// Close keeps further calls from being started and parked. To end the running calls, cancel their contexts, then Wait.
 func (l *Lot) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,6 +326,5 @@ func (c *Call) Send(message []byte) error {
 	return nil
 }
 
-// Streams implements [wire.Responder]. It is true because a later request may stream even if this one does not;
-// see Send.
+// Streams implements [wire.Responder]. It returns true, because a later request may stream; see Send.
 func (c *Call) Streams() bool { return true }

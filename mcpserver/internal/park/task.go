@@ -163,7 +163,8 @@ func (l *Lot) HandOver(ctx context.Context) (err error) {
 	return err
 }
 
-// Ended returns the state of the owner's task with the id if a replica has stored the task in HandOver; otherwise nil.
+// Ended returns the state of the owner's task with the id if a replica has stored the task in HandOver. It returns nil
+// otherwise, also if the store fails.
 func (l *Lot) Ended(ctx context.Context, id string, owner *Owner) map[string]any {
 	t, err := l.Verify(ctx, id)
 	if err != nil {

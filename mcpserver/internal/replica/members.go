@@ -107,7 +107,7 @@ func (m *Members) Beat(ctx context.Context, dead ...string) error {
 		return err
 	}
 	if removed {
-		slog.ErrorContext(ctx, "the other replicas could not reach this one and have taken over its sessions", "url", m.url)
+		slog.ErrorContext(ctx, "the other replicas could not reach this replica and have taken over its sessions", "url", m.url)
 		m.onRemoved()
 	}
 	m.mu.Lock()
@@ -195,7 +195,7 @@ func (m *Members) Count() int {
 	return len(m.all)
 }
 
-// Current reports whether the last heartbeat is so recent that no other replica can have removed this one.
+// Current reports whether the last heartbeat is so recent that no other replica can have removed this replica.
 func (m *Members) Current() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -187,9 +187,9 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (o
 			delete(all, other)
 		}
 	}
-	before := make([]int64, len(o.limits))
+	oldMax := make([]int64, len(o.limits))
 	for i, l := range o.limits {
-		before[i] = l.Budget.Max.Load()
+		oldMax[i] = l.Budget.Max.Load()
 	}
 	own := o.shares(all, more)
 	delete(all, id)
@@ -211,7 +211,7 @@ func (o *quota) change(ctx context.Context, raw []byte, all parts, more bool) (o
 		case ok:
 			l.Budget.Max.Store(own[l.Name])
 		case err == nil: // shares may have lowered Max; after an error it stays, because the lower part may have been stored
-			l.Budget.Max.Store(before[i])
+			l.Budget.Max.Store(oldMax[i])
 		}
 	}
 	if ok {
