@@ -198,7 +198,7 @@ func (r *run) generate() (*modelCall, error) {
 		return mc, err
 	}
 	if ratio, ok := window.Ratio(estimated, mc.msg.Usage.Input); ok {
-		r.st.ratio = ratio // the reported usage corrects later estimates
+		r.st.tokenRatio = ratio // the reported usage corrects later estimates
 	}
 	return mc, nil
 }

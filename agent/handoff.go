@@ -88,7 +88,7 @@ func (r *run) handOver(path []string) error {
 		return err
 	}
 	r.st.handoffPath = path
-	r.st.ratio, r.st.revealed = 0, nil // these depend on the agent's model and tools
+	r.st.tokenRatio, r.st.revealed = 0, nil // these depend on the agent's model and tools
 	r.continueWith(next)
 	return nil
 }

@@ -14,46 +14,45 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// redactedInput is the result of a call whose arguments were saved without their secret: with a placeholder
-// it would be another call.
-const redactedInput = "Not run: the arguments contained a secret, which was removed when the conversation was saved. Make the call again with the secret."
+// secretRemoved is the result of a call whose arguments were saved with a placeholder for a secret: the tool would
+// take the placeholder for the secret.
+const secretRemoved = "Not run: the arguments contained a secret, which was removed when the conversation was saved. Make the call again with the secret."
 
-// A cleaner caches redacted messages, since each save may encode all of them.
-type cleaner struct {
-	r     *redact.Redactor // may be nil
-	mu    sync.Mutex       // several goroutines may encode a State between runs
-	clean map[*message.Message]*message.Message
+// A stateRedactor removes secrets from the JSON of a State; the State itself keeps them. It caches the redacted
+// messages, since each save may encode all messages.
+type stateRedactor struct {
+	r     *redact.Redactor                      // nil if nothing is to be removed
+	mu    sync.Mutex                            // guards cache: several goroutines may encode a State between runs
+	cache map[*message.Message]*message.Message // from a message to its redacted form
 }
 
-// use makes r redact what is encoded from now on, also after the run: encoding
-// the State then must not reveal secrets either.
-func (c *cleaner) use(r *redact.Redactor) {
-	if c.r != r {
-		c.r, c.clean = r, nil
+// use sets the Redactor, also for encoding the State after the run.
+func (sr *stateRedactor) use(r *redact.Redactor) {
+	if sr.r != r {
+		sr.r, sr.cache = r, nil
 	}
 }
 
-// messages returns msgs without secrets. all is the number of messages in the State.
-func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.clean == nil || len(c.clean) > 2*all { // after a compaction
-		c.clean = make(map[*message.Message]*message.Message, all)
+// messages returns msgs without secrets. total is the number of messages in the State.
+func (sr *stateRedactor) messages(msgs []*message.Message, total int) []*message.Message {
+	sr.mu.Lock()
+	defer sr.mu.Unlock()
+	if sr.cache == nil || len(sr.cache) > 2*total { // compactions have replaced most of the cached messages
+		sr.cache = make(map[*message.Message]*message.Message, total)
 	}
 	out := slices.Clone(msgs)
 	for i, m := range msgs {
-		clean, ok := c.clean[m]
+		clean, ok := sr.cache[m]
 		if !ok {
-			clean = redacted(c.r, m)
-			c.clean[m] = clean
+			clean = redacted(sr.r, m)
+			sr.cache[m] = clean
 		}
 		out[i] = clean
 	}
 	return out
 }
 
-// redacted returns v without secrets. It copies what it changes, and returns v itself if there are none:
-// stores recognize messages by their pointers.
+// redacted returns a copy of v without secrets, or v itself if it has none: stores recognize messages by their pointers.
 func redacted[T any](r *redact.Redactor, v T) T {
 	if r == nil {
 		return v
@@ -64,8 +63,9 @@ func redacted[T any](r *redact.Redactor, v T) T {
 	return v
 }
 
-// notRedacted has the fields, by type, that keep their text: ids and names, which connect calls and results, and the
-// event of a sub-agent, which its own run has redacted.
+// notRedacted has, by type, the fields that are not searched for secrets: ids and names, which connect calls with
+// results; digests, media types and the names of open groups; and a sub-agent's event, which the sub-agent's run has
+// redacted.
 var notRedacted = map[reflect.Type][]string{
 	reflect.TypeFor[event.Header]():       {"Type", "Run"},
 	reflect.TypeFor[event.RunStart]():     {"Session"},
@@ -82,7 +82,7 @@ var notRedacted = map[reflect.Type][]string{
 	reflect.TypeFor[event.Elicitation]():  {"Call", "Server"},
 	reflect.TypeFor[event.Sampling]():     {"Call", "Server", "Model"},
 	reflect.TypeFor[event.Sub]():          {"Call", "Event"},
-	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal", "Handed"},
+	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal", "HandoffPath"},
 	reflect.TypeFor[backgroundCall]():     {"ID", "Tool"},
 	reflect.TypeFor[openCall]():           {"ID", "Name", "Tool"},
 	reflect.TypeFor[message.Message]():    {"ID", "Name", "Model"},
@@ -118,7 +118,7 @@ func redactValue(r *redact.Redactor, v reflect.Value) (clean reflect.Value, foun
 	return v, false
 }
 
-// redactMap also redacts the keys. It sorts them, so that if two become equal, always the same one is kept.
+// redactMap also redacts the keys. If two keys become equal, the value of the greater one is kept.
 func redactMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()
@@ -132,14 +132,16 @@ func redactMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found 
 	return clean, found
 }
 
+// redactPointer also redacts what redactFields cannot: file contents, the State of a sub-agent, and fields that depend
+// on a redacted one.
 func redactPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch x := v.Interface().(type) {
-	case *message.Text: // a fast path: a result may have many thousands
+	case *message.Text: // without reflection: a result may have thousands of texts
 		if s := r.Text(x.Text); s != x.Text {
 			return reflect.ValueOf(&message.Text{ID: x.ID, Text: s}), true
 		}
 		return v, false
-	case *message.Data: // images have no text
+	case *message.Data: // the bytes of images are not searched
 		if s := string(x.Bytes); strings.HasPrefix(x.MediaType, "text/") && r.Text(s) != s {
 			x = new(*x)
 			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true
@@ -156,10 +158,10 @@ func redactPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 	}
 	switch x := elem.Addr().Interface().(type) {
 	case *message.Thinking:
-		x.Extra = nil // it may repeat the text, and a signature would no longer match
+		x.Extra = nil // may repeat the text, or be a signature of the unchanged text
 	case *message.ToolCall:
 		if !bytes.Equal(x.Extra, v.Interface().(*message.ToolCall).Extra) {
-			x.Extra = nil // providers accept it only unchanged
+			x.Extra = nil // providers reject an Extra that was changed
 		}
 	case *event.ToolResult:
 		x.Text = r.Text(x.Result.Text()) // a secret may be spread over several blocks
@@ -189,7 +191,7 @@ func redactFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fou
 func redactSlice(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch list := v.Interface().(type) {
 	case json.RawMessage:
-		if !json.Valid(list) { // escape sequences in invalid JSON are ambiguous
+		if !json.Valid(list) { // removed: without syntax, escape sequences that may hide a secret cannot be read
 			return reflect.ValueOf(json.RawMessage(nil)), len(list) > 0
 		}
 		data := json.RawMessage(r.JSON(list))
@@ -202,7 +204,7 @@ func redactSlice(r *redact.Redactor, v reflect.Value) (clean reflect.Value, foun
 	}
 	clean = reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 	reflect.Copy(clean, v)
-	if blocks, ok := clean.Interface().(message.Blocks); ok { // first, since the rest of a secret is not found without its beginning
+	if blocks, ok := clean.Interface().(message.Blocks); ok { // before single blocks: part of a secret is not recognized
 		found = redactAcross(r, blocks)
 	}
 	for i := range v.Len() {
@@ -214,39 +216,39 @@ func redactSlice(r *redact.Redactor, v reflect.Value) (clean reflect.Value, foun
 	return clean, found
 }
 
-// redactedSubState returns the State of a sub-agent without secrets. A search of its JSON would miss secrets
-// in files, or in several pieces.
+// redactedSubState returns the State of a sub-agent without secrets. Redacting it as JSON would miss secrets in files,
+// and secrets that are spread over several texts.
 func redactedSubState(r *redact.Redactor, state json.RawMessage) json.RawMessage {
 	var sub State
 	if state == nil || json.Unmarshal(state, &sub) != nil {
-		return state
+		return state // redactFields then redacts it as JSON
 	}
-	sub.cleaner.use(r)
+	sub.redactor.use(r)
 	clean, err := json.Marshal(&sub)
 	if err != nil {
-		return nil
+		return nil // rather than a State with secrets
 	}
 	return clean
 }
 
-// redactAcross removes secrets that are spread over consecutive texts, as a tool may
-// send each piece as a separate block, and reports whether there were any.
+// redactAcross removes secrets that are spread over consecutive texts, and reports whether it found any: a tool may
+// send each piece of its output as a block.
 func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	for from := 0; from < len(blocks); {
-		to, s := from, r.Stream()
-		var all strings.Builder // a result may have many thousand pieces
-		var texts []string
+		to, stream := from, r.Stream()
+		var original strings.Builder
+		var texts []string // redacted
 		for ; to < len(blocks); to++ {
 			b, ok := blocks[to].(*message.Text)
 			if !ok {
 				break
 			}
-			all.WriteString(b.Text)
-			texts = append(texts, s.Write(b.Text))
+			original.WriteString(b.Text)
+			texts = append(texts, stream.Write(b.Text))
 		}
 		if n := len(texts); n > 1 {
-			texts[n-1] += s.Close()
-			if strings.Join(texts, "") != all.String() {
+			texts[n-1] += stream.Close()
+			if strings.Join(texts, "") != original.String() {
 				found = true
 				for i, text := range texts {
 					blocks[from+i] = &message.Text{ID: blocks[from+i].BlockID(), Text: text}
@@ -258,8 +260,8 @@ func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	return found
 }
 
-// redactRules returns rules without secrets. An allow rule with a secret is dropped; a deny or
-// ask rule with a secret is extended to every call of its tool.
+// redactRules returns rules without secrets. With a placeholder in its pattern, a rule would match other calls: an allow
+// rule with a secret is dropped, and a deny or ask rule with a secret then applies to every call of its tool.
 func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule {
 	out := rules[:0:0]
 	for _, rule := range rules {

@@ -566,15 +566,15 @@ func TestEachMessageIsSearchedOnce(t *testing.T) {
 		if _, err := play(t, a, st, Say("again")); err != nil {
 			t.Fatal(err)
 		}
-		for m, clean := range st.cleaner.clean {
+		for m, clean := range st.redactor.cache {
 			if was, ok := first[m]; ok && was != clean {
 				t.Fatal("a message was searched twice")
 			}
 			first[m] = clean
 		}
 	}
-	if len(st.cleaner.clean) < 50 || leaks(encoded(t, st)) {
-		t.Errorf("%d messages are cached", len(st.cleaner.clean))
+	if len(st.redactor.cache) < 50 || leaks(encoded(t, st)) {
+		t.Errorf("%d messages are cached", len(st.redactor.cache))
 	}
 }
 

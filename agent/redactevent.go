@@ -26,77 +26,78 @@ type heldText struct {
 	newDelta func(text string) event.Event
 }
 
-// A textKey names a text by the type of its deltas and the id in them. The model streams one text at a time, except
-// for arguments: those of several calls may arrive alternately. A tool has one text for each call and each reader.
+// A textKey identifies a text. The model streams one text at a time, except that arguments of several calls may arrive
+// alternately. The output of a call has up to two texts: one for the model and one for the user.
 type textKey struct {
-	kind    string
-	id      string // of a block or a call
-	forUser bool
+	kind    string // the type of the events with the deltas
+	id      string // of a block, or of a call for arguments and output
+	forUser bool   // output that only the user is shown
 }
 
 func (k textKey) isArgs() bool { return k.kind == event.TypeOf((*event.ToolCallDelta)(nil)) }
 
 func isModelText(k textKey) bool { return k.kind != event.TypeOf((*event.ToolDelta)(nil)) }
 
-func isTextOf(call string) func(textKey) bool {
+// isOutputOf returns a function that reports whether a text is output of the call.
+func isOutputOf(call string) func(textKey) bool {
 	return func(k textKey) bool { return !isModelText(k) && k.id == call }
 }
 
-// redact returns the events to emit in place of ev: none while a delta could be the beginning of a secret,
-// several if the event ends another text. They are numbered afterwards, so that no number is missing.
-func (c *eventRedactor) redact(ev event.Event) []event.Event {
+// redact returns the events to emit in place of ev: none while a delta could be the beginning of a secret, several if ev
+// ends a text of which something is held back. The caller numbers the returned events.
+func (er *eventRedactor) redact(ev event.Event) []event.Event {
 	switch ev := ev.(type) {
 	case *event.TextDelta:
-		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
+		return er.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
 			return &event.TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *event.ThinkingDelta:
-		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
+		return er.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
 			return &event.ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *event.ToolCallDelta:
-		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Call}, ev.Args, func(s string) event.Event {
+		return er.delta(textKey{kind: event.TypeOf(ev), id: ev.Call}, ev.Args, func(s string) event.Event {
 			return &event.ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
 		})
 	case *event.ToolDelta:
 		if ev.Text == "" {
-			return []event.Event{redacted(c.r, ev)}
+			return []event.Event{redacted(er.r, ev)}
 		}
 		var out []event.Event
-		if ev.Progress != nil { // the text may be held back
-			out = append(out, redacted(c.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
+		if ev.Progress != nil { // emitted separately, as the text may be held back
+			out = append(out, redacted(er.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
-		return append(out, c.delta(textKey{event.TypeOf(ev), ev.Call, ev.ForUser}, ev.Text, func(s string) event.Event {
+		return append(out, er.delta(textKey{event.TypeOf(ev), ev.Call, ev.ForUser}, ev.Text, func(s string) event.Event {
 			return &event.ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})...)
 	case *event.ToolResult:
-		return append(c.flush(isTextOf(ev.Call)), redacted(c.r, ev))
-	case *event.Elicitation, *event.Sampling: // they come from a call, and the model may be in the middle of a secret
-		return []event.Event{redacted(c.r, ev)}
-	case *event.Background: // no more deltas of the call follow, and what is held back may be half a secret
-		c.flush(isTextOf(ev.Call))
-	case *event.Discard: // the deltas are discarded, and what is held back of them too
-		c.flush(isModelText)
+		return append(er.flush(isOutputOf(ev.Call)), redacted(er.r, ev))
+	case *event.Elicitation, *event.Sampling: // a call has caused these, so the model's current text may continue
+		return []event.Event{redacted(er.r, ev)}
+	case *event.Background: // not emitted: no more deltas of the call follow, and the held text may be half a secret
+		er.flush(isOutputOf(ev.Call))
+	case *event.Discard: // not emitted: the consumer discards the deltas of this text
+		er.flush(isModelText)
 	}
-	return append(c.flush(isModelText), redacted(c.r, ev))
+	return append(er.flush(isModelText), redacted(er.r, ev))
 }
 
 // delta adds a piece to a text and returns what can be shown now.
-func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) event.Event) []event.Event {
+func (er *eventRedactor) delta(key textKey, text string, newDelta func(string) event.Event) []event.Event {
 	var out []event.Event
-	if isModelText(key) { // any other text of the model has ended
-		out = c.flush(func(k textKey) bool { return isModelText(k) && k != key && !(key.isArgs() && k.isArgs()) })
+	if isModelText(key) { // the other texts of the model have ended, except other arguments if this is an argument
+		out = er.flush(func(k textKey) bool { return isModelText(k) && k != key && !(key.isArgs() && k.isArgs()) })
 	}
-	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
+	i := slices.IndexFunc(er.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
-		i = len(c.held)
-		c.held = append(c.held, &heldText{key: key, text: c.r.Stream()})
-		if key.isArgs() { // so that a consumer can show the call
+		i = len(er.held)
+		er.held = append(er.held, &heldText{key: key, text: er.r.Stream()})
+		if key.isArgs() { // empty arguments, so that a consumer can already show the call
 			out = append(out, newDelta(""))
 		}
 	}
-	h := c.held[i]
-	h.newDelta = newDelta // the name of a call may arrive later
+	h := er.held[i]
+	h.newDelta = newDelta // the latest: some servers send the name of a call after its first arguments
 	if key.isArgs() {
 		h.args = append(h.args, text...)
 	} else if shown := h.text.Write(text); shown != "" {
@@ -105,17 +106,17 @@ func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) ev
 	return out
 }
 
-// flush ends the texts that ends selects, and returns what was held back of them.
-func (c *eventRedactor) flush(ends func(textKey) bool) []event.Event {
+// flush ends the texts for which hasEnded is true. It returns deltas with what was held back of these texts, in the order
+// in which the texts began.
+func (er *eventRedactor) flush(hasEnded func(textKey) bool) []event.Event {
 	var out []event.Event
-	// In the order in which they began: consumers rely on it.
-	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
-		if !ends(h.key) {
+	er.held = slices.DeleteFunc(er.held, func(h *heldText) bool {
+		if !hasEnded(h.key) {
 			return false
 		}
 		rest := h.text.Close()
 		if h.key.isArgs() {
-			rest = string(redacted(c.r, h.args))
+			rest = string(redacted(er.r, h.args))
 		}
 		if rest != "" {
 			out = append(out, h.newDelta(rest))

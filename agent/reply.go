@@ -15,8 +15,8 @@ import (
 
 // A Reply is how a run ended; see [Agent.Reply].
 type Reply struct {
-	// Message is the model's last message since the user's. If an answer broke off and was continued, it is
-	// the whole answer. It is nil if there is none. It contains the secrets that [Config.Redact] removes from End.
+	// Message is the model's last message after the user's last message, nil if there is none. An answer that broke off
+	// and was continued is one Message. Message keeps the secrets that [Config.Redact] removes from End.
 	Message *message.Message
 
 	Usage message.Usage // of this run
@@ -47,12 +47,12 @@ func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter
 	return func(yield func(string, error) bool) {
 		var text textStream
 		stopped := false
-		end, err := runToEnd(ctx, st, func(next func(event.Event, error) bool) {
+		end, err := runToEnd(ctx, st, func(yieldEvent func(event.Event, error) bool) {
 			for ev, err := range a.Run(ctx, st, inputs...) {
-				if piece := text.piece(ev); piece != "" {
+				if piece := text.add(ev); piece != "" {
 					stopped = !yield(piece, nil)
 				}
-				if stopped || !next(ev, err) {
+				if stopped || !yieldEvent(ev, err) {
 					return
 				}
 			}
@@ -61,7 +61,7 @@ func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter
 		case stopped:
 		case err != nil:
 			yield("", err)
-		case text.block == "" && end.Text != "": // the conversation was done already
+		case text.lastBlock == "" && end.Text != "": // no deltas: the conversation already had its answer
 			yield(end.Text, nil)
 		}
 	}
@@ -69,39 +69,39 @@ func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter
 
 // A textStream joins the deltas of a run into one text, as [message.Message.Text] and [decide.FullAnswer] do.
 type textStream struct {
-	block string // of the last delta
-	gap   string // what separates the next one from it
+	lastBlock string // id of the block of the last delta; "" before the first
+	separator string // goes between that block and the next one
 }
 
-// piece returns the text that ev adds.
-func (s *textStream) piece(ev event.Event) string {
+// add returns the text that ev adds to the stream, with a separator before it if needed.
+func (s *textStream) add(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.Message:
 		switch {
 		case ev.Message.Role != message.RoleAssistant:
-		case ev.Finish == finishCutOff: // the next one continues it
-			s.gap = ""
+		case ev.Finish == finishCutOff: // the model's next message continues this one
+			s.separator = ""
 		default:
-			s.gap = "\n\n"
+			s.separator = "\n\n"
 		}
 	case *event.TextDelta:
 		if ev.Text == "" {
 			return ""
 		}
-		gap := ""
-		if s.block != "" && s.block != ev.Block {
-			gap = s.gap
+		piece := ev.Text
+		if s.lastBlock != "" && s.lastBlock != ev.Block {
+			piece = s.separator + piece
 		}
-		s.block, s.gap = ev.Block, "\n"
-		return gap + ev.Text
+		s.lastBlock, s.separator = ev.Block, "\n"
+		return piece
 	}
 	return ""
 }
 
-// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose argument is a T. It is
-// checked like the arguments of every call. If the model does not call the tool, it is first reminded, then forced
-// to. T should be a struct with descriptions; any type that encodes to JSON works. The other tools can still be
-// called; none of them may be named final_answer. The answer is accepted even when no more tool calls are allowed.
+// ReplyAs is [Agent.Reply] for an answer of type T: the model answers by calling the tool final_answer, whose argument
+// is a T and is checked like the arguments of every call. A model that does not call final_answer is first reminded,
+// then forced to. T should be a struct with descriptions; any type that encodes to JSON works. The other tools can still
+// be called; none of them may be named final_answer. The answer is accepted even when no more tool calls are allowed.
 //
 // When the run waits for a user, call ReplyAs again with the answers
 // and the same T. [StreamAs] shows the answer while it is generated.
@@ -109,12 +109,12 @@ func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (
 	return replyAs[T](ctx, a, st, inputs, func(*event.ToolCallDelta) bool { return true })
 }
 
-// StreamAs is [ReplyAs] as a stream. While the answer is generated it yields values of T decoded from
+// StreamAs is [ReplyAs] as a stream. While the answer is generated, StreamAs yields values of T decoded from
 // the part that has arrived: strings grow, and a number or a field appears when it is complete. These
-// values are not checked, and one may contain less than the one before if the model starts its answer
+// values are not checked, and a value may contain less than the previous value if the model starts its answer
 // again. The last value, after which the sequence ends without an error, is the checked answer.
 //
-// Once an answer is longer than a few kilobytes, a value is yielded only when it has grown by a sixteenth, so that
+// Of an answer of more than a few kilobytes, a value is yielded only when the answer has grown by a sixteenth, so that
 // the cost stays proportional to its length. The sequence may be ranged once; breaking off cancels the run.
 func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -135,12 +135,13 @@ func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) 
 	}
 }
 
-// replyAs runs to the typed answer. show receives the deltas of the calls, and returns false to stop.
+// replyAs runs to the typed answer. show receives the deltas of the arguments of all calls, and returns false to stop
+// the run.
 func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*event.ToolCallDelta) bool) (T, error) {
 	var none T
 	f, err := newFinal[T]()
 	if err != nil {
-		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
+		return none, fmt.Errorf("agent: make the tool for an answer of type %T: %w", none, err)
 	}
 	_, err = runToEnd(ctx, st, func(yield func(event.Event, error) bool) {
 		for ev, err := range a.start(ctx, st, f, inputs) {
@@ -155,7 +156,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	return decodeFinal[T](f.value)
 }
 
-// runToEnd ranges over a run and returns its End, if there is one, and an error if the run has no answer.
+// runToEnd ranges over the events of a run. It returns the End, nil if there is none, and an error if the run has no answer.
 func runToEnd(ctx context.Context, st *State, events iter.Seq2[event.Event, error]) (*event.End, error) {
 	end, err := drain(events)
 	if err == nil {
@@ -164,14 +165,15 @@ func runToEnd(ctx context.Context, st *State, events iter.Seq2[event.Event, erro
 	return end, err
 }
 
-// failure returns the error that says why a run ended without an answer, nil if it has one.
+// failure returns the error for a run without an answer, nil if the run has one. A run that failed returns its own error
+// after End, so every reason that is not handled first is an interruption.
 func (st *State) failure(ctx context.Context, end *event.End) error {
-	switch {
-	case end.Reason == event.EndCompleted:
+	switch end.Reason {
+	case event.EndCompleted:
 		return nil
-	case end.Reason == event.EndWaiting:
+	case event.EndWaiting:
 		return st.waiting("answer with Confirm or Result, or have Config.Approve or a rule of Config.Policy answer")
-	case end.Reason == event.EndLimit:
+	case event.EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(end.Detail))
 	}
 	err := ErrInterrupted
@@ -184,8 +186,8 @@ func (st *State) failure(ctx context.Context, end *event.End) error {
 	return err
 }
 
-// maxNamed is how many calls an error names.
-const maxNamed = 3
+// maxNamedCalls is how many waiting calls an error names.
+const maxNamedCalls = 3
 
 // waiting returns the error that lists the calls that wait, and says what to do.
 func (st *State) waiting(remedy string) error {
@@ -198,13 +200,13 @@ func (st *State) waiting(remedy string) error {
 			calls = append(calls, fmt.Sprintf("for the result of %s (%s)", ev.Name, ev.Call))
 		}
 	}
-	if n := len(calls) - maxNamed; n > 0 {
-		calls = append(calls[:maxNamed], fmt.Sprintf("and for %d more", n))
+	if n := len(calls) - maxNamedCalls; n > 0 {
+		calls = append(calls[:maxNamedCalls], fmt.Sprintf("and for %d more", n))
 	}
 	return fmt.Errorf("%w %s; %s", ErrWaiting, strings.Join(calls, ", "), remedy)
 }
 
-// drain returns the End of a run, nil if it has none, and the error that follows it.
+// drain ranges over the events of a run. It returns the End, and the error that ended the run: before or after the End.
 func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 	for ev, err := range events {
 		if err != nil {
@@ -215,7 +217,7 @@ func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 		}
 	}
 	if end == nil {
-		return nil, errors.New("agent: the run ended without an End; a Run middleware must pass it on")
+		return nil, errors.New("agent: the run ended without an End event; a Middleware.Run must pass on all events")
 	}
 	return end, nil
 }

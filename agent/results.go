@@ -16,29 +16,29 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Results stores the full text of tool results that are too long for the model; see [Window]. It must be
-// safe for concurrent use.
+// Results stores the full text of tool results that are too long for the model; see [Window]. call is the id of the
+// call, as the model gave it. Results must be safe for concurrent use.
 type Results interface {
+	// Put stores a text, in place of any earlier text of the call.
 	Put(ctx context.Context, call, text string) error
+	// Get returns the text. The model reads the error, for example for an id that it has invented.
 	Get(ctx context.Context, call string) (string, error)
 }
 
-// ResultDir stores each result in a file of a directory, which is created on the first use and readable
-// only by its owner. Neither the directory nor a file in it may be a symbolic link: other users may be able
-// to write near it, and the model's reads there need no approval.
+// ResultDir is the path of a directory that stores each result in a file. The directory is created on the first use,
+// readable only by its owner. Neither the directory nor a file in it may be a symbolic link, which another user may have
+// made: the model reads the files without approval.
 type ResultDir string
 
-// open opens the directory, which fails if it is a link, and returns the name of a call's file in it. The
-// id of the call comes from a model.
+// open opens the directory, and returns the name of a call's file in it.
 func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 	name = url.PathEscape(call) + ".txt"
-	if call == "" || name[0] == '.' || len(name) > 200 {
-		return nil, "", fmt.Errorf("%.60q cannot be the id of a result", call)
+	if call == "" || name[0] == '.' || len(name) > 200 { // file systems allow about 255 bytes
+		return nil, "", fmt.Errorf("%.60q cannot be the id of a result: it is empty, too long or begins with a dot", call)
 	}
 	path := filepath.Clean(string(d))
 	before, err := os.Lstat(path)
@@ -46,7 +46,7 @@ func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 		return nil, "", err
 	}
 	if !before.IsDir() {
-		return nil, "", fmt.Errorf("results cannot be stored in %s, which is not a directory; remove it", path)
+		return nil, "", fmt.Errorf("cannot store results in %s: it is not a directory; remove it", path)
 	}
 	if dir, err = os.OpenRoot(path); err != nil {
 		return nil, "", err
@@ -57,7 +57,7 @@ func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 	return dir, name, nil
 }
 
-// Put writes the file. A call that runs again after a crash replaces its earlier file.
+// Put writes a new file, which replaces the one from before a crash if the call runs again.
 func (d ResultDir) Put(_ context.Context, call, text string) error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (d ResultDir) Put(_ context.Context, call, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Get reads the file. The error for an unknown id is written for the model, which may have invented the id.
+// Get reads the file.
 func (d ResultDir) Get(_ context.Context, call string) (string, error) {
 	text, err := d.read(call)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,32 +100,32 @@ func (d ResultDir) read(call string) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("the stored result %s is not a regular file, so kitbag did not write it; remove it", name)
 	}
-	data, err := dir.ReadFile(name) // os.Root: even if the file is replaced by a link now, nothing outside of the directory is read
+	data, err := dir.ReadFile(name) // if a link replaces the file now, os.Root still reads nothing outside of the directory
 	return string(data), err
 }
 
-// readLimit is how much one call of read_result returns, in bytes.
+// readLimit is the maximum text, in bytes, that a call of read_result returns before its note on how to read on.
 const readLimit = 20_000
 
-// noteRoom is the space in bytes for the note at the end of what read_result returns; a note with a very long
-// expression is longer.
-const noteRoom = 300
+// noteSize is the usual maximum length in bytes of that note. A note with a long grep or path is longer.
+const noteSize = 300
 
 type readLimitKey struct{}
 
-// withReadLimit makes read_result return less than the maximum size of a result: otherwise its own results
-// would be cut, and stored under another id.
+// withReadLimit makes read_result return at most maxResult bytes with its note, if possible: otherwise the result of
+// read_result would be cut, too. A negative maxResult is no limit.
 func withReadLimit(ctx context.Context, maxResult int) context.Context {
-	if maxResult < 0 || maxResult >= readLimit+noteRoom {
+	if maxResult < 0 || maxResult >= readLimit+noteSize {
 		return ctx
 	}
-	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1)) // at least half, however small
+	limit := max(maxResult-noteSize, maxResult/2, 1) // for a very small maxResult the note does not fit
+	return context.WithValue(ctx, readLimitKey{}, limit)
 }
 
-// ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with a regular
-// expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in [Window].
+// ReadResult returns the tool read_result, with which a model reads stored results: by lines, with a regular
+// expression, or a part of JSON. Put the tool into the toolkit's basic group, and set the same store in [Window].
 //
-// It is a control tool: it needs no approval, because an allowed tool has already returned the same text.
+// read_result is a control tool: it needs no approval, because an allowed tool has already returned the text.
 func ReadResult(store Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
 		func(ctx context.Context, in window.Read) (string, error) {
@@ -149,8 +149,8 @@ func ReadResult(store Results) (tool.Tool, error) {
 		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
 }
 
-// pickLines returns the lines in a range that match an expression. Either may be empty. The lines of a search are
-// numbered, so that the model can ask for the lines around them; in a range it knows the numbers.
+// pickLines returns the lines in the range lines that match the regular expression grep; an empty lines or grep selects
+// all. With grep the lines are numbered, so that the model can ask for the lines around them.
 func pickLines(text, lines, grep string) (string, error) {
 	if lines == "" && grep == "" {
 		return text, nil
@@ -182,8 +182,7 @@ func pickLines(text, lines, grep string) (string, error) {
 	return b.String(), nil
 }
 
-// lineRange parses "FROM-TO" or "N", for a text of n lines. A range that ends too late is shortened and not
-// refused: the model learns the number of lines only from errors.
+// lineRange parses "FROM-TO" or "N", for a text of n lines. TO may be greater than n, since the model does not know n.
 func lineRange(s string, n int) (from, to int, err error) {
 	a, b, isRange := strings.Cut(s, "-")
 	if !isRange {
@@ -197,8 +196,8 @@ func lineRange(s string, n int) (from, to int, err error) {
 	return from, min(to, n), nil
 }
 
-// selectJSON returns the part of a JSON text that an RFC 6901 pointer selects. It is indented by one space, so
-// that lines and grep work on it too.
+// selectJSON returns the part of a JSON text that the RFC 6901 pointer path selects, one value a line, so that lines and
+// grep work on it too.
 func selectJSON(text, path string) (string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber() // so that numbers stay unchanged
@@ -209,7 +208,7 @@ func selectJSON(text, path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return "", fmt.Errorf("path %q: a JSON Pointer begins with /", path)
 	}
-	done := ""
+	parent := "" // the path to v
 	for _, part := range strings.Split(path, "/")[1:] {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part) // in one pass: "~01" is "~1"
 		next, ok := any(nil), false
@@ -222,20 +221,20 @@ func selectJSON(text, path string) (string, error) {
 			}
 		}
 		if !ok {
-			return "", fmt.Errorf("path %q: there is no %q below %q, which is %s", path, part, done, kindOfJSON(v))
+			return "", fmt.Errorf("path %q: there is no %q below %q, which is %s", path, part, parent, kindOfJSON(v))
 		}
 		v = next
-		done += "/" + part
+		parent += "/" + part
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // the model searches for the text that it has seen
+	enc.SetEscapeHTML(false) // grep must find the text as it is in the result
 	enc.SetIndent("", " ")
 	err := enc.Encode(v)
 	return out.String(), err
 }
 
-// kindOfJSON describes a decoded value: what can be below it.
+// kindOfJSON says, for an error, whether a decoded value is an object or a list, and what it contains.
 func kindOfJSON(v any) string {
 	switch at := v.(type) {
 	case map[string]any:
@@ -249,8 +248,4 @@ func kindOfJSON(v any) string {
 		return fmt.Sprintf("a list of %d", len(at))
 	}
 	return "neither an object nor a list; use lines or grep"
-}
-
-func newToolResult(c *openCall) *event.ToolResult {
-	return &event.ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
 }

@@ -14,49 +14,47 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// revealedTools has the first list of tools that the model was shown, and the later changes, for a model that
-// accepts them in the conversation; see [model.Reveal]. Each generation of the conversation has its own.
-//
-// The State stores only the groups that were open at first, and the name and hash of each later tool: the
-// definitions come from the toolkit. If they have changed there, the next request shows a new first list.
+// revealedTools has the first list of tools that the model was shown in a generation of the conversation (the head), and
+// the later changes, for a [model.Revealer]; see [model.Reveal].
 type revealedTools struct {
-	revealedJSON
-	head             []tool.Info // the first list; nil until a State that was loaded is used
+	stored           revealedJSON
+	head             []tool.Info // nil after the State was loaded, until restore
 	headDigest       string
-	changes          []*model.ToolChange // Changes with the definitions
-	digest           string              // of the list that the changes lead to
+	changes          []*model.ToolChange // stored.Changes, with the definitions of the tools
+	digest           string              // of the tools after all changes; "" if unknown
 	closedToolTokens int                 // estimated tokens of the tools that were shown but can no longer be called
 }
 
-// revealedJSON is the part that the State stores.
+// revealedJSON is what the State stores of the revealedTools. It has no definitions of tools: they come from the toolkit.
 type revealedJSON struct {
-	Generation int             `json:"generation,omitempty"`
-	Scope      json.RawMessage `json:"scope"` // as it was when the first list was made
-	First      string          `json:"first"` // the hash of the digest of the first list
+	Generation int             `json:"generation,omitempty"` // as in the State
+	Scope      json.RawMessage `json:"scope"`                // the groups that were open when the head was made
+	HeadHash   string          `json:"first"`                // the hash of headDigest, which may be long
 	Changes    []changeJSON    `json:"changes,omitempty"`
 }
 
-// A changeJSON is a change. At is the index of the message that answers it.
+// A changeJSON is a stored [model.ToolChange].
 type changeJSON struct {
-	At     int         `json:"at"`
+	At     int         `json:"at"` // index of the answer to the first request with the change
 	Add    []shownTool `json:"add,omitempty"`
 	Remove []string    `json:"remove,omitempty"`
 }
 
-// A shownTool is a tool and a hash of its definition.
+// A shownTool identifies a definition of a tool.
 type shownTool struct {
 	Name string `json:"name"`
-	Hash string `json:"hash"`
+	Hash string `json:"hash"` // from definitionHash
 }
 
-// reveal returns what a model.Revealer reads instead of the tools in req; nil if it reads those.
+// reveal returns the Reveal of req: nil if the model is no Revealer, if no tools have changed, or if req does not begin
+// with the messages of the conversation, to which the changes refer.
 func (r *run) reveal(req *model.Request) *model.Reveal {
 	n := len(r.st.Messages)
 	if !r.agent.reveals || n == 0 || len(req.Messages) < n || !slices.Equal(req.Messages[:n], r.st.Messages) {
 		return nil
 	}
 	v := r.st.revealed
-	if v == nil || v.Generation != r.st.Generation || !r.restore(v, req) || !v.update(req) {
+	if v == nil || v.stored.Generation != r.st.Generation || !r.restore(v, req) || !v.update(req) {
 		v = r.newRevealed(req)
 		r.st.revealed = v
 	}
@@ -66,58 +64,57 @@ func (r *run) reveal(req *model.Request) *model.Reveal {
 	return &model.Reveal{Head: v.head, Digest: v.headDigest, Changes: slices.Clip(v.changes)}
 }
 
-// newRevealed returns a revealedTools with the tools of req as the first list.
+// newRevealed returns a revealedTools with the tools of req as the head.
 func (r *run) newRevealed(req *model.Request) *revealedTools {
 	scope, err := r.st.Scope.MarshalJSON()
 	if err != nil {
-		scope = json.RawMessage("{}") // restore will find another hash
+		scope = json.RawMessage("{}") // restore then fails, unless no groups were open
 	}
-	return &revealedTools{revealedJSON: revealedJSON{Generation: r.st.Generation, Scope: scope, First: hash([]byte(req.Digest))},
+	return &revealedTools{stored: revealedJSON{Generation: r.st.Generation, Scope: scope, HeadHash: hash([]byte(req.Digest))},
 		head: req.Tools, headDigest: req.Digest, digest: req.Digest}
 }
 
+// hash returns the first 96 bits of the SHA-256 hash, enough to tell texts of a conversation apart.
 func hash(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:12])
 }
 
-// update adds the change to the tools of req. It returns false if a new first list is needed: a definition has
-// changed, or the conversation no longer has an answer at the place of a change.
+// update appends the change that leads to the tools of req. It returns false if a new head is needed: a definition has
+// changed, or a message that a stored change refers to is no longer an answer.
 func (v *revealedTools) update(req *model.Request) bool {
-	isAnswer := func(at int) bool {
+	isAnswer := func(at int) bool { // at may be any number in a State that someone has changed
 		return at > 0 && at < len(req.Messages) && req.Messages[at].Role == message.RoleAssistant
 	}
-	n := len(v.changes)
-	if n > 0 && !isAnswer(v.changes[n-1].At) { // the request with the last change had no answer
-		n--
-		v.changes, v.Changes, v.digest = slices.Clip(v.changes[:n]), slices.Clip(v.Changes[:n]), ""
+	if n := len(v.changes) - 1; n >= 0 && !isAnswer(v.changes[n].At) { // the request with the last change had no answer
+		v.changes, v.stored.Changes, v.digest = slices.Clip(v.changes[:n]), slices.Clip(v.stored.Changes[:n]), ""
 	}
-	at := 0
+	previous := 0
 	for _, c := range v.changes {
-		if !isAnswer(c.At) || c.At < at {
+		if !isAnswer(c.At) || c.At < previous {
 			return false
 		}
-		at = c.At
+		previous = c.At
 	}
 	if v.digest == req.Digest {
 		return true
 	}
-	c, ok := v.difference(req.Tools)
+	c, closedToolTokens, ok := v.changeTo(req.Tools)
 	if !ok {
 		return false
 	}
 	if c.Add != nil || c.Remove != nil {
 		c.At = len(req.Messages)
-		v.changes, v.Changes = append(v.changes, c), append(v.Changes, storedChange(c))
+		v.changes, v.stored.Changes = append(v.changes, c), append(v.stored.Changes, changeToJSON(c))
 	}
-	v.digest = req.Digest
+	v.digest, v.closedToolTokens = req.Digest, closedToolTokens
 	return true
 }
 
-// difference returns the change from the tools that can be called to those in tools, and false if one of them was
-// shown with another definition.
-func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) {
-	var shown []tool.Info // in order
+// changeTo returns the change from the tools that can be called to tools, and the estimated tokens of the shown tools that
+// can then not be called. ok is false if one of tools was shown with another definition.
+func (v *revealedTools) changeTo(tools []tool.Info) (c *model.ToolChange, closedToolTokens int, ok bool) {
+	var shown []tool.Info // every tool that was ever shown, in order
 	callable := map[string]bool{}
 	index := map[string]int{} // in shown
 	add := func(infos []tool.Info) {
@@ -136,28 +133,27 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 		}
 		add(c.Add)
 	}
-	c := new(model.ToolChange)
+	c = new(model.ToolChange)
 	wanted := make(map[string]bool, len(tools))
 	for _, t := range tools {
 		wanted[t.Name] = true
 		if i, known := index[t.Name]; known && (shown[i].Description != t.Description || !bytes.Equal(shown[i].Input, t.Input)) {
-			return nil, false
+			return nil, 0, false
 		}
 		if !callable[t.Name] {
 			c.Add = append(c.Add, t)
 		}
 	}
-	v.closedToolTokens = 0
 	for i, t := range shown {
 		if wanted[t.Name] {
 			continue
 		}
-		v.closedToolTokens += window.Tools(shown[i : i+1])
+		closedToolTokens += window.Tools(shown[i : i+1])
 		if callable[t.Name] {
 			c.Remove = append(c.Remove, t.Name)
 		}
 	}
-	return c, true
+	return c, closedToolTokens, true
 }
 
 func definitionHash(t *tool.Info) string {
@@ -168,47 +164,44 @@ func definitionHash(t *tool.Info) string {
 	return hash(data)
 }
 
-// closedToolTokens estimates the tokens of tools in a request that can no longer be called.
+// closedToolTokens estimates the tokens of the tools in a request that can no longer be called.
 func (r *run) closedToolTokens() int {
-	if v := r.st.revealed; r.agent.reveals && v != nil && v.Generation == r.st.Generation {
+	if v := r.st.revealed; r.agent.reveals && v != nil && v.stored.Generation == r.st.Generation {
 		return v.closedToolTokens
 	}
 	return 0
 }
 
-// restore sets the definitions in v, which has only names and hashes if the State was loaded. It looks them up in
-// the toolkit, and returns false if they are not those that were shown.
+// restore looks up the definitions for a v that was loaded with the State. It returns false if the toolkit no longer has
+// the definitions that the model was shown.
 func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	if v.head != nil {
 		return true
 	}
 	var scope toolkit.Scope
-	if scope.UnmarshalJSON(v.Scope) != nil {
+	if scope.UnmarshalJSON(v.stored.Scope) != nil {
 		return false
 	}
 	view, err := r.cfg.Toolkit.View(r.ctx, &scope)
 	if err != nil {
 		return false
 	}
-	first := new(model.Request)
+	first := new(model.Request) // the first request, as far as its tools
 	r.addTools(first, view)
-	if hash([]byte(first.Digest)) != v.First {
+	if hash([]byte(first.Digest)) != v.stored.HeadHash {
 		return false
 	}
-	known := map[shownTool]tool.Info{}
-	learn := func(t tool.Info) { known[shownTool{t.Name, definitionHash(&t)}] = t }
-	for _, t := range req.Tools {
-		learn(t)
-	}
-	for _, t := range first.Tools {
-		learn(t)
-	}
+	infos := slices.Concat(req.Tools, first.Tools)
 	registered, listed := r.cfg.Toolkit.Registered()
 	for _, t := range append(registered, listed...) {
-		learn(t.Info())
+		infos = append(infos, t.Info())
 	}
-	changes := make([]*model.ToolChange, 0, len(v.Changes))
-	for _, c := range v.Changes {
+	known := map[shownTool]tool.Info{}
+	for _, t := range infos {
+		known[shownTool{t.Name, definitionHash(&t)}] = t
+	}
+	changes := make([]*model.ToolChange, 0, len(v.stored.Changes))
+	for _, c := range v.stored.Changes {
 		change := &model.ToolChange{At: c.At, Remove: c.Remove}
 		for _, shown := range c.Add {
 			t, ok := known[shown]
@@ -223,7 +216,7 @@ func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	return true
 }
 
-func storedChange(c *model.ToolChange) changeJSON {
+func changeToJSON(c *model.ToolChange) changeJSON {
 	out := changeJSON{At: c.At, Remove: c.Remove}
 	for i := range c.Add {
 		out.Add = append(out.Add, shownTool{c.Add[i].Name, definitionHash(&c.Add[i])})
@@ -235,12 +228,12 @@ func (v *revealedTools) toJSON() *revealedJSON {
 	if v == nil {
 		return nil
 	}
-	return &v.revealedJSON
+	return &v.stored
 }
 
 func (in *revealedJSON) revealed() *revealedTools {
 	if in == nil {
 		return nil
 	}
-	return &revealedTools{revealedJSON: *in}
+	return &revealedTools{stored: *in}
 }

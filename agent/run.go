@@ -69,7 +69,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs [
 		// A calling agent that redacts removes the secrets of this State when it stores its own. Until then it continues
 		// from this State, which must keep them.
 		if n := a.parent; n == nil || n.outer == nil || n.outer.Redact == nil {
-			st.cleaner.use(a.cfg.Redact)
+			st.redactor.use(a.cfg.Redact)
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		r := newRun(a, st, ctx)
@@ -202,7 +202,7 @@ func (r *run) recoverCalls() error {
 // when the call is judged.
 func (r *run) reopen(c *openCall) error {
 	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
-		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
+		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, secretRemoved))
 	}
 	v, err := r.currentView()
 	if err != nil {

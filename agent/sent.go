@@ -6,31 +6,29 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // sentParts are the parts of the last request to the model, in the order in which a provider's cache sees them. The
-// next [event.ModelStart] reports only those that differ.
+// next [event.ModelStart] reports only the parts that differ.
 type sentParts struct {
 	parts   []event.Part
-	sources []any // what each part was made of; a part of an equal source needs no new digest
+	sources []any // what each part was made of: while the source is the same, the digest is not computed again
 
-	view   *toolkit.View // the view that groups describes
-	groups []event.Group
-
-	text []byte // for addBlocks, with the number of images and files in data
-	data int
+	view   *toolkit.View // of the last request whose groups were listed; nil before the first
+	groups []event.Group // in view
 }
 
-// A sentTool identifies a tool by the digest of the whole list of tools and its index in it.
+// A sentTool identifies a tool by its place in a list of tools.
 type sentTool struct {
-	digest string
+	digest string // of the list
 	index  int
 }
 
-// recordRequest puts into start how the request differs from the one before, for a session that is saved.
+// recordRequest puts into start how req differs from the previous request. It does so only if there is a Config.Save.
 func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 	if r.cfg.Save == nil {
 		return
@@ -38,14 +36,15 @@ func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 	if r.st.sent == nil {
 		r.st.sent = new(sentParts)
 	}
-	s, same, differs := r.st.sent, 0, false
+	s := r.st.sent // of the previous request, until add has replaced the parts
+	same, differs := 0, false
 	add := func(source any, part func() event.Part) {
 		if !differs && same < len(s.parts) && (s.sources[same] == source || part() == s.parts[same]) {
 			s.sources[same] = source
 			same++
 			return
 		}
-		if !differs {
+		if !differs { // the first part that differs
 			differs = true
 			s.parts, s.sources = s.parts[:same], s.sources[:same]
 		}
@@ -59,28 +58,28 @@ func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 		t := &tools[i]
 		add(sentTool{digest, i}, func() event.Part {
 			text := slices.Concat([]byte(t.Name), []byte{0}, []byte(t.Description), []byte{0}, t.Input)
-			return event.Part{Kind: "tool", Name: t.Name, Digest: hash(text), Bytes: len(text) - 2}
+			return event.Part{Kind: "tool", Name: t.Name, Digest: hash(text), Bytes: len(t.Name) + len(t.Description) + len(t.Input)}
 		})
 	}
-	add(req.System, func() event.Part { return r.partOf("system", "", []byte(req.System)) })
+	add(req.System, func() event.Part { return r.textPart("system", "", []byte(req.System)) })
 	for i, m := range req.Messages {
 		for len(changes) > 0 && changes[0].At <= i {
-			add(changes[0], func() event.Part { return r.partOfChange(changes[0]) })
+			add(changes[0], func() event.Part { return changePart(changes[0]) })
 			changes = changes[1:]
 		}
-		add(m, func() event.Part { return r.partOfMessage(m) })
+		add(m, func() event.Part { return r.messagePart(m) })
 	}
 	for _, c := range changes {
-		add(c, func() event.Part { return r.partOfChange(c) })
+		add(c, func() event.Part { return changePart(c) })
 	}
-	if !differs { // the request is the beginning of the previous one
+	if !differs { // req may be only the beginning of the previous request
 		s.parts, s.sources = s.parts[:same], s.sources[:same]
 	}
 	start.Same, start.Parts = same, slices.Clone(s.parts[same:])
 	start.Groups = r.changedGroups()
 }
 
-// changedGroups returns all groups and who opened or closed them; nil if nothing has changed since the previous request.
+// changedGroups returns all groups, with who opened or closed them since the previous request; nil if nothing has changed.
 func (r *run) changedGroups() []event.Group {
 	s, v := r.st.sent, r.cache.view
 	if v == s.view || v == nil { // the same view has the same groups
@@ -94,33 +93,33 @@ func (r *run) changedGroups() []event.Group {
 			now[i].Tools, now[i].Bytes = costs[c].Tools, costs[c].Bytes
 		}
 	}
-	before, previous := s.groups, s.view
-	s.groups, s.view = now, v
+	before, previousView := s.groups, s.view
+	s.groups, s.view = slices.Clone(now), v // without By
 	if slices.Equal(before, now) {
 		return nil
 	}
-	now = slices.Clone(now)
-	if previous == nil { // the first request
+	if previousView == nil { // the first request
 		return now
 	}
 	became := func(name string, open bool) bool {
 		is := func(g event.Group) bool { return g.Name == name && g.Open == open }
 		return slices.ContainsFunc(now, is) && !slices.ContainsFunc(before, is)
 	}
-	asked, byModel := r.askedGroups(previous)
+	openedByModel, modelChanged := r.groupsOfLastAnswer(previousView)
 	exclusive := r.cfg.Toolkit.Config().Exclusive
 	for i := range now {
 		g := &now[i]
-		forced := slices.ContainsFunc(exclusive, func(set []string) bool {
+		otherOpened := slices.ContainsFunc(exclusive, func(set []string) bool {
 			return slices.Contains(set, g.Name) && slices.ContainsFunc(set, func(name string) bool { return became(name, true) })
-		}) || slices.ContainsFunc(infos[i].Parents, func(name string) bool { return became(name, false) })
+		})
+		parentClosed := slices.ContainsFunc(infos[i].Parents, func(name string) bool { return became(name, false) })
 		switch {
 		case !became(g.Name, g.Open):
-		case !g.Open && forced:
+		case !g.Open && (otherOpened || parentClosed):
 			g.By = "rule"
 		case infos[i].ByUser:
 			g.By = "user"
-		case byModel && (!g.Open || slices.Contains(asked, g.Name)):
+		case modelChanged && (!g.Open || slices.Contains(openedByModel, g.Name)):
 			g.By = "model"
 		default:
 			g.By = "host"
@@ -129,24 +128,24 @@ func (r *run) changedGroups() []event.Group {
 	return now
 }
 
-// askedGroups returns the groups that the model's last answer opened, by control tools of its view, and whether it
-// called one that opens or closes groups.
-func (r *run) askedGroups(v *toolkit.View) (groups []string, called bool) {
+// groupsOfLastAnswer returns the groups that calls in the model's last answer open. changed reports whether any call opens
+// or closes groups. v is the view with which the model answered.
+func (r *run) groupsOfLastAnswer(v *toolkit.View) (opened []string, changed bool) {
 	for _, m := range slices.Backward(r.st.Messages) {
 		if m.Role == message.RoleAssistant {
 			for _, c := range m.ToolCalls() {
 				if v.ChangesGroups(c.Name) {
-					groups, called = append(groups, v.Opens(c.Name, c.Input)...), true
+					opened, changed = append(opened, v.Opens(c.Name, c.Input)...), true
 				}
 			}
 			break
 		}
 	}
-	return groups, called
+	return opened, changed
 }
 
-// partOf makes a part of text. Its digest reveals nothing of what Config.Redact removes.
-func (r *run) partOf(kind, name string, text []byte) event.Part {
+// textPart returns the part for a text. The digest is that of the redacted text, so that nobody can guess secrets by it.
+func (r *run) textPart(kind, name string, text []byte) event.Part {
 	clean := text
 	if r.cfg.Redact != nil {
 		clean = []byte(r.cfg.Redact.Text(string(text)))
@@ -154,15 +153,10 @@ func (r *run) partOf(kind, name string, text []byte) event.Part {
 	return event.Part{Kind: kind, Name: name, Digest: hash(clean), Bytes: len(text)}
 }
 
-func (r *run) partOfMessage(m *message.Message) event.Part {
-	s := r.st.sent
-	s.text, s.data = s.text[:0], 0
-	s.addBlocks(m.Blocks)
-	p := r.partOf("message", string(m.Role), s.text)
-	if cap(s.text) > 1<<20 { // not kept for the rest of the conversation
-		s.text = nil
-	}
-	if p.Data = s.data; len(m.Blocks) > 0 {
+func (r *run) messagePart(m *message.Message) event.Part {
+	p := r.textPart("message", string(m.Role), appendContent(nil, m.Blocks))
+	p.Data = len(window.DataIn(m.Blocks))
+	if len(m.Blocks) > 0 {
 		if _, ok := m.Blocks[0].(*message.Hint); ok {
 			p.Name = "hint"
 		}
@@ -170,13 +164,12 @@ func (r *run) partOfMessage(m *message.Message) event.Part {
 	return p
 }
 
-// addBlocks adds to text what a model reads of blocks. It is much cheaper than JSON, and each message of a long
-// conversation is written once.
-func (s *sentParts) addBlocks(blocks message.Blocks) {
+// appendContent appends to text what a model reads of blocks.
+func appendContent(text []byte, blocks message.Blocks) []byte {
 	add := func(kind byte, fields ...string) {
-		s.text = append(s.text, kind)
+		text = append(text, kind)
 		for _, f := range fields {
-			s.text = append(append(s.text, f...), 0)
+			text = append(append(text, f...), 0)
 		}
 	}
 	for _, b := range blocks {
@@ -188,38 +181,35 @@ func (s *sentParts) addBlocks(blocks message.Blocks) {
 		case *message.Hint:
 			add('h', b.Source, b.Text)
 		case *message.Data:
-			s.data++
 			add('d', b.Name, b.MediaType, b.URL, string(b.Bytes))
 		case *message.ToolCall:
 			add('c', b.ID, b.Name, string(b.Input))
 		case *message.ToolResult:
 			add('r', b.ID, b.Name, string(b.Outcome))
-			s.addBlocks(b.Blocks)
+			text = appendContent(text, b.Blocks)
 		case *message.Unknown:
-			data, err := json.Marshal(b)
-			if err == nil { // it was JSON when it was decoded
+			if data, err := json.Marshal(b); err == nil { // the block was JSON, so it always encodes
 				add('u', string(data))
 			}
 		}
 	}
+	return text
 }
 
-// partOfChange makes the part of a later change of the tools.
-func (r *run) partOfChange(c *model.ToolChange) event.Part {
+// changePart returns the part for a change of the tools.
+func changePart(c *model.ToolChange) event.Part {
+	p := event.Part{Kind: "change"}
 	var names []string
-	size := 0
 	for i := range c.Add {
 		names = append(names, "+"+c.Add[i].Name)
-		size += len(c.Add[i].Name) + len(c.Add[i].Description) + len(c.Add[i].Input)
+		p.Bytes += len(c.Add[i].Name) + len(c.Add[i].Description) + len(c.Add[i].Input)
 	}
 	for _, name := range c.Remove {
 		names = append(names, "-"+name)
 	}
-	p := r.partOf("change", strings.Join(names, " "), nil)
-	stored, err := json.Marshal(storedChange(c))
-	if err == nil { // names and hashes always encode
-		p.Digest = hash(stored)
+	p.Name = strings.Join(names, " ")
+	if data, err := json.Marshal(changeToJSON(c)); err == nil { // names and hashes always encode
+		p.Digest = hash(data)
 	}
-	p.Bytes = size
 	return p
 }

@@ -24,46 +24,42 @@ const stateVersion = 1
 // ErrNewerState is wrapped by the error for a State that was written by a newer version of kitbag.
 var ErrNewerState = errors.New("the session was written by a newer version of kitbag")
 
-// A State is a whole conversation: the messages, the open calls, the rules that users accepted, what tools
-// remember, and what is waited for. The zero State is a new conversation. It can be encoded as JSON: one
-// process may save it and another may load it and continue.
+// A State is a whole conversation: the messages, the open calls and what they wait for, the rules that users accepted,
+// and what tools remember. The zero State is a new conversation. A State can be encoded as JSON: one process may save
+// the State, and another may load it and continue.
 //
 // Read the fields between runs, not during one.
 type State struct {
 	ID       string             // of the conversation; made by the first run
-	Messages []*message.Message // each one is immutable once it is added
+	Messages []*message.Message // in order; an added message is never changed, but may be replaced
 	Scope    toolkit.Scope      // the open tool groups
-	Rules    []permission.Rule  // accepted in this conversation, added to Config.Policy
+	Rules    []permission.Rule  // accepted by users in this conversation; apply in addition to Config.Policy
 	Tools    toolstate.State    // what tools remember
 	Usage    message.Usage      // of all model calls
 
-	// Generation counts how often earlier messages were rewritten (compaction). While it is the same,
-	// messages were only appended.
+	// Generation counts the compactions. As long as it is the same, messages were only appended.
 	Generation int
 
-	loop  decide.State // the open calls, and what was spent
-	ratio float64      // of reported to estimated tokens; 0 for unknown
-	seal  string       // see [Config.Key]
+	loop       decide.State // the open calls, and what was spent
+	tokenRatio float64      // of the server's tokens to our estimate; 0 if unknown
+	seal       string       // see [Config.Key]
 
-	handoffPath []string // names of the hand-off tools that lead from the agent that is run to the current one
+	handoffPath []string       // the hand-off tools that lead from the agent that is run to the current agent
+	revealed    *revealedTools // nil for a model that is not a [model.Revealer]
+	sent        *sentParts     // the last request; not stored, so the first ModelStart after loading reports all parts
 
-	revealed *revealedTools // nil for a model that does not accept tools in the conversation
-
-	sent *sentParts // the last request; not stored, so the first one after loading is reported whole
-
-	loaded  bool          // it was decoded from JSON
-	cleaner cleaner       // removes secrets from what is encoded
-	frozen  *mutableParts // the encoded form of these parts, while the run saves
-	saving  Saving        // what the current save stores in addition to the State
-	busy    atomic.Bool
+	loaded   bool          // the State was decoded from JSON
+	redactor stateRedactor // from the last run; removes secrets from the JSON
+	frozen   *mutableParts // as the save in progress encodes them; nil at other times
+	saving   Saving        // what the save in progress stores in addition to the State
+	busy     atomic.Bool   // a run uses the State
 }
 
 // Saving is what a save stores in addition to the State: the events and inputs that led to it.
 type Saving struct {
-	// Events are all events since the last successful save, except deltas, in order: those that need no
-	// save, such as an [event.ModelStart], and those that are yielded once this save has succeeded. So
-	// every event is in exactly one save, even if no consumer received it. Every yielded event is stored,
-	// except one that needs no save and was the last before a crash.
+	// Events are all events since the last successful save, except deltas, in order: events that were yielded without
+	// a save, such as an [event.ModelStart], and events that are yielded once this save has succeeded. So every event is
+	// in exactly one successful save, even if no consumer received it, unless a crash prevents the next save.
 	Events []event.Event
 
 	Inputs []string // the ids of the inputs whose effect is now in the State; see [WithID]
@@ -78,8 +74,8 @@ type (
 	backgroundCall = decide.BackgroundCall
 )
 
-// Pending returns what the conversation waits for, from a user or the host, in the order of the calls: each
-// is an [*event.Approval] or an [*event.External] like the event that was emitted.
+// Pending returns what the conversation waits for, from a user or the host, in the order of the calls: an
+// [*event.Approval] or [*event.External] for each call, like the event that was emitted.
 func (st *State) Pending() []event.Event {
 	var out []event.Event
 	for _, c := range st.loop.Open {
@@ -88,12 +84,12 @@ func (st *State) Pending() []event.Event {
 	return out
 }
 
-// pendingOf returns what an open call of a run waits for.
+// pendingOf returns what an open call of the run with the given id waits for.
 func pendingOf(c *openCall, run string) []event.Event {
 	head := event.Header{Seq: c.Announced.Seq, Run: run, Time: c.Announced.Time}
 	switch c.Status {
 	case decide.Asking:
-		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked)
+		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked) // Time is zero until the event is emitted
 		q := &event.Approval{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
 			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input), Question: c.Question}
 		if c.Confined && c.Judgement != nil {
@@ -109,8 +105,8 @@ func pendingOf(c *openCall, run string) []event.Event {
 	return nil
 }
 
-// Done reports whether the conversation has its answer: nothing waits or was cut off, and the model has answered
-// the last message. Without inputs [Agent.Reply] and Run return that answer again, and [ReplyAs] returns a typed one.
+// Done reports whether the conversation has its answer: no call is open, no run was cut off, and the model has answered
+// the last message. Without inputs, [Agent.Reply] and Run return that answer again, and [ReplyAs] a typed answer.
 func (st *State) Done() bool {
 	if len(st.loop.Open) > 0 || len(st.loop.Background) > 0 || st.loop.Running || len(st.Messages) == 0 {
 		return false
@@ -119,28 +115,29 @@ func (st *State) Done() bool {
 	return last.Role == message.RoleAssistant && len(last.ToolCalls()) == 0 || st.finalCall() != nil
 }
 
+// stateJSON is the form in which a State is stored. The order of the fields is part of the sealed text.
 type stateJSON struct {
-	Version    int                `json:"version"`
-	ID         string             `json:"id,omitempty"`
-	Messages   []*message.Message `json:"messages"`
-	Scope      json.RawMessage    `json:"scope,omitempty"`
-	Rules      []permission.Rule  `json:"rules,omitempty"`
-	Tools      json.RawMessage    `json:"tools,omitempty"`
-	Usage      message.Usage      `json:"usage"`
-	Seq        int64              `json:"seq"`
-	Run        string             `json:"run,omitempty"`
-	Spent      decide.Spent       `json:"spent,omitzero"`
-	Open       []*openCall        `json:"open,omitempty"`
-	Background []*backgroundCall  `json:"away,omitempty"`
-	Gen        int                `json:"generation,omitempty"`
-	Ratio      float64            `json:"token_ratio,omitempty"`
-	Seal       string             `json:"seal,omitempty"`
-	Running    bool               `json:"running,omitempty"`
-	Handed     []string           `json:"handed,omitempty"`
-	Revealed   *revealedJSON      `json:"revealed,omitempty"`
+	Version     int                `json:"version"`
+	ID          string             `json:"id,omitempty"`
+	Messages    []*message.Message `json:"messages"`
+	Scope       json.RawMessage    `json:"scope,omitempty"`
+	Rules       []permission.Rule  `json:"rules,omitempty"`
+	Tools       json.RawMessage    `json:"tools,omitempty"`
+	Usage       message.Usage      `json:"usage"`
+	Seq         int64              `json:"seq"`
+	Run         string             `json:"run,omitempty"`
+	Spent       decide.Spent       `json:"spent,omitzero"`
+	Open        []*openCall        `json:"open,omitempty"`
+	Background  []*backgroundCall  `json:"away,omitempty"`
+	Generation  int                `json:"generation,omitempty"`
+	TokenRatio  float64            `json:"token_ratio,omitempty"`
+	Seal        string             `json:"seal,omitempty"`
+	Running     bool               `json:"running,omitempty"`
+	HandoffPath []string           `json:"handed,omitempty"`
+	Revealed    *revealedJSON      `json:"revealed,omitempty"`
 }
 
-// toJSON returns what is to be encoded, with the messages after the first n.
+// toJSON returns what is to be encoded, without the first n messages and without secrets.
 func (st *State) toJSON(n int) (stateJSON, error) {
 	m := st.frozen
 	if m == nil {
@@ -149,16 +146,22 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 			return stateJSON{}, err
 		}
 	}
-	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handoffPath,
-		st.revealed.toJSON()}
-	st.redactState(&out)
+	loop := &st.loop
+	out := stateJSON{Version: stateVersion, ID: st.ID, Scope: m.scope, Rules: st.Rules, Tools: m.tools, Usage: st.Usage,
+		Seq: loop.Seq, Run: loop.Run, Spent: loop.Spent, Open: loop.Open, Background: loop.Background, Running: loop.Running,
+		Generation: st.Generation, TokenRatio: st.tokenRatio, Seal: st.seal, HandoffPath: st.handoffPath, Revealed: st.revealed.toJSON()}
+	msgs := st.Messages[n:]
+	if st.redactor.r != nil {
+		msgs = st.redactor.messages(msgs, len(st.Messages))
+		out = redacted(st.redactor.r, out)
+	}
+	out.Messages = msgs
 	return out, nil
 }
 
-// mutableParts is the JSON of the parts that tools may change at any moment of a run. Everything else in a State
-// is changed only by the run's goroutine. A save encodes these parts once, before it seals: otherwise the
-// seal and the file, encoded one after the other, could be of two different States.
+// mutableParts is the JSON of the parts that tools may change at any moment of a run; only the run's goroutine changes
+// the rest of a State. A save encodes the mutable parts once: otherwise the seal, which is computed first, might not
+// match the file.
 type mutableParts struct{ scope, tools json.RawMessage }
 
 func (st *State) encodeMutable() (*mutableParts, error) {
@@ -173,8 +176,7 @@ func (st *State) encodeMutable() (*mutableParts, error) {
 // MarshalJSON writes the whole state.
 func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
 
-// MarshalFrom writes the state with only the messages after the first n, for a store that has the others:
-// messages do not change.
+// MarshalFrom writes the state without the first n messages, for a store that already has them; see Generation.
 func (st *State) MarshalFrom(n int) ([]byte, error) {
 	out, err := st.toJSON(n)
 	if err != nil {
@@ -183,9 +185,9 @@ func (st *State) MarshalFrom(n int) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version or an older one. A State is
-// not trusted: if its history breaks the rules of [CheckHistory], it returns an error. After an error the
-// state is unchanged.
+// UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version or an older one. The JSON is not
+// trusted: UnmarshalJSON returns an error if the history breaks the rules of [CheckHistory]. After an error the state
+// is unchanged.
 func (st *State) UnmarshalJSON(data []byte) error {
 	var head struct {
 		Version *int `json:"version"`
@@ -199,7 +201,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("session: %w: its version is %d, this program reads up to %d; update the program",
 			ErrNewerState, *head.Version, stateVersion)
 	case *head.Version < 1:
-		return fmt.Errorf("session: version %d does not exist", *head.Version)
+		return fmt.Errorf("session: version %d does not exist; the first version is 1", *head.Version)
 	}
 	var in stateJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -210,7 +212,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("session: %w", err)
 	}
 	for _, m := range in.Messages {
-		for _, c := range m.ToolCalls() { // so that the model gets the bytes that it got before
+		for _, c := range m.ToolCalls() { // without the escapes that MarshalJSON has added: the model gets the same bytes as before
 			c.Input = strictjson.Plain(c.Input)
 		}
 	}
@@ -222,21 +224,21 @@ func (st *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
-	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
-	st.loop, st.loaded, st.handoffPath, st.revealed, st.sent = loop, true, in.Handed, in.Revealed.revealed(), nil
+	st.Generation, st.tokenRatio, st.seal = in.Generation, window.Clamp(in.TokenRatio), in.Seal
+	st.loop, st.loaded, st.handoffPath, st.revealed, st.sent = loop, true, in.HandoffPath, in.Revealed.revealed(), nil
 	return nil
 }
 
-// decodeMutable replaces both parts, or neither. Both types contain locks and cannot be copied, so each text
-// is decoded into another value first. An absent part is empty.
+// decodeMutable decodes both parts, or neither if there is an error. A nil part is empty.
 func (st *State) decodeMutable(scope, tools json.RawMessage) error {
-	none := json.RawMessage("{}")
+	empty := json.RawMessage("{}")
 	if scope == nil {
-		scope = none
+		scope = empty
 	}
 	if tools == nil {
-		tools = none
+		tools = empty
 	}
+	// First into other values, to find errors; these values contain locks, so they cannot be copied to the State.
 	if err := errors.Join(new(toolkit.Scope).UnmarshalJSON(scope), new(toolstate.State).UnmarshalJSON(tools)); err != nil {
 		return err
 	}
@@ -252,13 +254,14 @@ func checkOpen(msgs []*message.Message, loop *decide.State) error {
 		return CheckHistory(msgs)
 	}
 	if len(msgs) == 0 {
-		return errors.New("calls are open but there is no message that made them")
+		return errors.New("calls are open, but there is no message that contains them")
 	}
 	return CheckHistory(append(slices.Clone(msgs), decide.Results(loop.Open)))
 }
 
-// pendingInSub returns what a sub-agent's call waits for, as questions of the outer run, which emitted them
-// one after the other. Two sub-agents may give calls the same id, so the outer call's id is the prefix.
+// pendingInSub returns what the sub-agent that works on c waits for, as events of the outer run. head is the header of the
+// first event; the numbers of the others follow, unless head.Seq is 0 because no event was emitted. Each id begins
+// with the id of c, since calls of different sub-agents may have the same id.
 func pendingInSub(c *openCall, head event.Header) []event.Event {
 	var st State
 	if json.Unmarshal(c.Sub, &st) != nil {
@@ -282,15 +285,4 @@ func pendingInSub(c *openCall, head event.Header) []event.Event {
 		}
 	}
 	return pending
-}
-
-// redactState removes secrets from what is about to be encoded; the State itself keeps them.
-func (st *State) redactState(out *stateJSON) {
-	if st.cleaner.r == nil {
-		return
-	}
-	msgs := st.cleaner.messages(out.Messages, len(st.Messages))
-	out.Messages = nil
-	*out = redacted(st.cleaner.r, *out)
-	out.Messages = msgs
 }

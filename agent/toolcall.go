@@ -258,6 +258,10 @@ func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 	return ev
 }
 
+func newToolResult(c *openCall) *event.ToolResult {
+	return &event.ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
+}
+
 // start runs c, unless it must not run, and returns its flight, with which the caller must call commit. If c
 // was started before the model's answer was complete, it returns that flight.
 func (r *run) start(c *openCall) (*flight, error) {

@@ -17,7 +17,7 @@ import (
 
 func (r *run) gauge() *window.Gauge {
 	g := &r.windowGauge
-	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.ratio
+	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.tokenRatio
 	return g
 }
 
