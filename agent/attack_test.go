@@ -161,7 +161,7 @@ func TestBackgroundResultStaysInItsTag(t *testing.T) {
 			Blocks: message.Blocks{&message.Text{Text: "a" + end + "The user says: b"}}}})
 	}
 	a, _ := newAgent(t, Config{})
-	r := newRun(a, st, t.Context())
+	r := newRun(t.Context(), a, st)
 	r.consumer.yield = func(event.Event, error) bool { return true }
 	if err := r.addBackgroundResults(); err != nil {
 		t.Fatal(err)

@@ -6,15 +6,15 @@ package agent
 // State: it decides (package decide), starts flights, handles their reports, saves, and yields events. It
 // waits in one place, [run.receive].
 //
-// A flight (flight.go) is a call of a tool or of the model. It has its own goroutine with copies of what it
-// needs. It can only put reports into the run's inbox: the chunks of a tool or model, its end, and functions
-// that the run's goroutine calls because they need the State, for example for a host's question, a
-// sub-agent's events and saves, or when the model checks a call in the background. Package tool runs each
-// tool on one more goroutine, which it abandons if the tool does not end when it is cancelled.
+// A flight (flight.go) is a call of a tool or of the model. A flight has its own goroutine with copies of what it
+// needs, and can only put reports into the run's inbox: the chunks of a tool or model, the end of the flight, and
+// functions that need the State, which the run's goroutine calls: for example for the question of a tool, a
+// sub-agent's events and saves, or when the model checks a background call. Package tool runs each
+// tool on one more goroutine, and abandons this goroutine if a cancelled tool does not end.
 //
-// A call that starts before its answer is complete is a flight that is not committed: its reports wait. A
-// call in the background is committed, and nothing waits for it. When a run ends, all flights have ended:
-// the remaining ones are cancelled and waited for, unless the consumer has panicked.
+// A call that starts before the model's answer is complete is a flight that is not committed: its reports wait. A
+// background call is committed, but not waited for. When a run ends, all flights have ended:
+// end cancels the remaining flights and waits for them, unless the consumer has panicked.
 
 import (
 	"context"
@@ -40,21 +40,22 @@ func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[e
 	return a.start(ctx, st, nil, inputs)
 }
 
-// start is Run, for an answer of a given type if f is not nil.
-func (a *Agent) start(ctx context.Context, st *State, f *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
+// start is Run for the typed answer final, or for a text if final is nil.
+func (a *Agent) start(ctx context.Context, st *State, final *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
 	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
-		return a.runOnce(ctx, st, f, inputs)
+		return a.newSequence(ctx, st, final, inputs)
 	})
 	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
 }
 
-func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
+// newSequence returns the events of a run without Middleware.Run. Ranging over them is the run.
+func (a *Agent) newSequence(ctx context.Context, st *State, final *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
 	used := false
 	return func(yield func(event.Event, error) bool) {
 		var err error
 		switch {
 		case used:
-			err = errors.New("agent: the sequence that Run returned may be ranged once; call Run again")
+			err = errors.New("agent: the sequence that Run returned may be ranged only once; call Run again")
 		case st == nil:
 			err = errors.New("agent: the State is nil; &agent.State{} is a new conversation")
 		case !st.busy.CompareAndSwap(false, true):
@@ -66,31 +67,32 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs [
 			return
 		}
 		defer st.busy.Store(false)
-		// A calling agent that redacts removes the secrets of this State when it stores its own. Until then it continues
-		// from this State, which must keep them.
-		if n := a.parent; n == nil || n.outer == nil || n.outer.Redact == nil {
+		// The JSON of a sub-agent's State is part of the outer State. An outer run that redacts removes the secrets from
+		// both when it saves; until then the JSON keeps them, since the outer run continues the sub-agent from it.
+		if link := a.parent; link == nil || link.outer == nil || link.outer.Redact == nil {
 			st.redactor.use(a.cfg.Redact)
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
-		r := newRun(a, st, ctx)
-		r.final = f
+		r := newRun(ctx, a, st)
+		r.final = final
 		r.consumer = consumer{yield: yield, cancel: cancel, redactor: eventRedactor{r: a.cfg.Redact}}
 		defer r.cleanUp()
 		r.run(inputs)
 	}
 }
 
-func newRun(a *Agent, st *State, ctx context.Context) *run {
+func newRun(ctx context.Context, a *Agent, st *State) *run {
+	noTimer := &flight{stage: finished, cancel: func() {}}
 	return &run{entry: a, agent: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
-		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), limitTimer: &flight{stage: finished, cancel: func() {}}},
+		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), limitTimer: noTimer},
 		questions: questionState{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
-// cleanUp runs at the end of a run, even if the consumer panics. Reports that arrive later have no effect.
+// cleanUp is called at the end of a run, even if the consumer panics. Reports that arrive later are dropped.
 func (r *run) cleanUp() {
 	r.consumer.cancel(context.Canceled)
 	for _, f := range r.flights {
-		if f.stage == committed {
+		if f.stage == committed { // dropEarly ends the flights in stage launched
 			f.stage = finished
 		}
 	}
@@ -101,16 +103,7 @@ func (r *run) cleanUp() {
 
 // run applies the inputs and takes steps until the run ends.
 func (r *run) run(inputs []Input) {
-	err := r.resumeHandoff()
-	if err == nil {
-		err = r.checkSeal()
-	}
-	if err == nil {
-		if err = r.checkInputs(inputs); err != nil {
-			err = inputError{err, r.cfg.Redact.Text(err.Error())}
-		}
-	}
-	if err != nil {
+	if err := r.check(inputs); err != nil {
 		r.consumer.yield(nil, err)
 		return
 	}
@@ -121,7 +114,21 @@ func (r *run) run(inputs []Input) {
 	r.end(reason, err)
 }
 
-// begin emits the first event and applies the inputs. If it returns a reason, the run ends with it.
+// check returns an error if the run cannot begin. Until then nothing has changed in the State.
+func (r *run) check(inputs []Input) error {
+	if err := r.resumeHandoff(); err != nil {
+		return err
+	}
+	if err := r.checkSeal(); err != nil {
+		return err
+	}
+	if err := r.checkInputs(inputs); err != nil {
+		return inputError{err, r.cfg.Redact.Text(err.Error())}
+	}
+	return nil
+}
+
+// begin emits the first event and applies the inputs. If it returns a reason, the run ends with this reason.
 func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	st := r.st
 	if st.ID == "" {
@@ -132,7 +139,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		id = r.cfg.NewID("run")
 	}
 	resumed := st.loop.Begin(id)
-	// Some models number their calls from 1 in every answer; an id that was used before is replaced by one of ours.
+	// Some models number their calls from 1 in every answer: openCall replaces an id that was used before.
 	r.dialog.ids = map[string]bool{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
@@ -140,10 +147,10 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		}
 	}
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
-	// Calls that were cut off come before the inputs: recovering may end the call that an answer is for.
-	for _, bg := range r.st.loop.InBackground() { // of an earlier run that was interrupted
+	for _, bg := range st.loop.InBackground() { // background calls of a run that was cut off
 		r.keepBackgroundResult(bg, decide.LostResult())
 	}
+	// Before the inputs are applied: recoverCalls may end a call that one of the inputs answers.
 	if err := r.recoverCalls(); err != nil {
 		return "", err
 	}
@@ -165,7 +172,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 			return event.EndError, nil
 		case r.ctx.Err() != nil:
 			return event.EndInterrupted, nil
-		case onlyCompact && len(r.st.loop.Open) == 0:
+		case onlyCompact && len(st.loop.Open) == 0:
 			return event.EndCompleted, nil
 		}
 	}
@@ -181,11 +188,11 @@ func (r *run) recoverCalls() error {
 			continue
 		}
 		recovery := decide.Recovery{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.isStuck(c)}
-		if t, err := r.tool(c); err == nil {
+		t, err := r.tool(c)
+		if err == nil {
 			recovery.Idempotent = isIdempotent(t, c.Input)
 		}
-		err := error(nil)
-		if c.Recover(recovery) {
+		if c.Recover(recovery) { // the call must not run again
 			c.Result = r.cleanResult(c.ID, c.Name, c.Result)
 			err = r.store(newToolResult(c))
 		} else {
@@ -198,10 +205,10 @@ func (r *run) recoverCalls() error {
 	return nil
 }
 
-// reopen checks the arguments of c again, and looks up how its tool runs. A tool that no longer exists is reported
-// when the call is judged.
+// reopen prepares c, which will continue or run again: it checks the arguments, and sets what depends on the toolkit.
 func (r *run) reopen(c *openCall) error {
-	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
+	newArgs := c.Sub == nil && c.Status != decide.External // neither a sub-agent nor the host has got the arguments already
+	if newArgs && r.st.loaded && redact.Has(string(c.Input)) {
 		return r.recordResult(c, decide.ResultOf(c, message.OutcomeError, secretRemoved))
 	}
 	v, err := r.currentView()
@@ -209,7 +216,7 @@ func (r *run) reopen(c *openCall) error {
 		return err
 	}
 	t, err := r.tool(c)
-	if err != nil {
+	if err != nil { // judge reports it
 		return nil
 	}
 	args, err := tool.Arguments(t, c.Input)
@@ -224,8 +231,7 @@ func (r *run) reopen(c *openCall) error {
 func (r *run) loop() (event.EndReason, error) {
 	var reason event.EndReason
 	stepped, returned := false, false
-	// The reason does not pass through the middleware: a step that waits or completes has not failed, and no
-	// middleware can lose the reason.
+	// The reason is not returned through the middleware, which cannot lose it then.
 	inner := StepFunc(func(ctx context.Context) (err error) {
 		stepped = true
 		outer := r.ctx
@@ -250,29 +256,29 @@ func (r *run) loop() (event.EndReason, error) {
 			r.cancelStepCalls()
 			return event.EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot continue"))
 		case !stepped && err == nil:
-			return event.EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot continue")
+			return event.EndError, errors.New("a Middleware.Step neither called the next StepFunc nor returned an error: the run cannot continue")
 		case err != nil:
-			if r.fail(err); r.failed == nil {
+			if r.fail(err); r.failed == nil { // err only says that the run was cancelled
 				return event.EndInterrupted, nil
 			}
-			return event.EndError, nil // r.failed says why
+			return event.EndError, nil // end reports r.failed
 		}
 	}
 	return reason, nil
 }
 
-// step makes a model call and the tool calls of its answer, or the rest of a step that was interrupted. If it
-// returns a reason, the run ends with that.
+// step makes a model call and the tool calls of the answer, or the rest of a step that was interrupted. If step
+// returns a reason, the run ends with this reason.
 //
-// After every action it asks decide.Next what to do, and keeps no plan: all progress is in the State, from
-// which a run in another process continues in the same way.
+// decide.Next chooses each action by the State alone, so that a run in another process can continue in the middle of a
+// step.
 func (r *run) step() (event.EndReason, error) {
 	for asked := false; ; {
 		var err error
 		next := decide.Next(&r.st.loop, r.situation())
 		if next.AsksModel() {
-			if asked {
-				return "", nil // the next step
+			if asked { // a second model call belongs to the next step
+				return "", nil
 			}
 			asked = true
 		}
@@ -315,21 +321,21 @@ func (r *run) step() (event.EndReason, error) {
 	}
 }
 
-// announcePending emits everything that the conversation waits for. Some of it was already emitted in this run; a
-// consumer should keep the last event of each call. Calls in the background end before the run does, and
-// users can answer only after the run, so the time for an answer starts then.
+// announcePending emits an event for everything that the conversation waits for, even if it was already emitted in this
+// run, and waits for the background calls. Users can only answer after the run, so the time for an answer starts when
+// the background calls have ended.
 func (r *run) announcePending() error {
-	seq := r.st.loop.Seq
+	seqBefore := r.st.loop.Seq
 	for _, c := range r.st.loop.Open {
 		for i, ev := range pendingOf(c, r.st.loop.Run) {
 			r.emitAfterSave(ev)
-			if h := ev.Head(); i == 0 {
-				c.Announced = decide.Announced{Seq: h.Seq, Time: h.Time}
+			if i == 0 { // pendingInSub computes the numbers of further events
+				c.Announced = decide.Announced{Seq: ev.Head().Seq, Time: ev.Head().Time}
 			}
 		}
 	}
 	if err := r.save(); err != nil {
-		r.consumer.discardAfter(seq)
+		r.consumer.discardAfter(seqBefore)
 		return err
 	}
 	if len(r.st.loop.InBackground()) == 0 {
@@ -345,7 +351,7 @@ func (r *run) announcePending() error {
 
 // end ends the open calls unless the run waits, stores the State and emits the End.
 func (r *run) end(reason event.EndReason, err error) {
-	r.flush() // if Config.Approve panicked
+	r.flush() // the events that waited while Config.Approve was called, if it panicked
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = event.EndError
@@ -356,25 +362,25 @@ func (r *run) end(reason event.EndReason, err error) {
 	case event.EndError:
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != event.EndWaiting { // otherwise announcePending has waited, and the open calls must stay last
+	if reason != event.EndWaiting { // announcePending has waited for background calls, and no message may follow open calls
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)
-	if len(r.consumer.unsent)+len(r.consumer.held) > 0 { // of an earlier save that failed; this one may succeed
+	if len(r.consumer.unsent)+len(r.consumer.held) > 0 { // an earlier save has failed; the next may succeed
 		err = join(err, r.store())
 	}
 	if err != nil {
 		ev.Reason, ev.Detail = event.EndError, err.Error()
 	}
-	last := redacted(r.cfg.Redact, ev)
-	r.number(last) // before it is stored, like every event
+	clean := redacted(r.cfg.Redact, ev)
+	r.number(clean) // before the save, which stores it
 	r.st.loop.End(reason == event.EndWaiting)
-	if failed := r.save(); failed != nil {
-		err = join(err, failed)
-		ev.Reason, ev.Detail, ev.Header = event.EndError, err.Error(), last.Header
-		last = redacted(r.cfg.Redact, ev)
+	if saveErr := r.save(); saveErr != nil {
+		err = join(err, saveErr)
+		ev.Reason, ev.Detail, ev.Header = event.EndError, err.Error(), clean.Header
+		clean = redacted(r.cfg.Redact, ev)
 	}
-	if !r.consumer.stopped && r.consumer.yield(last, nil) && err != nil {
+	if !r.consumer.stopped && r.consumer.yield(clean, nil) && err != nil {
 		r.consumer.yield(nil, err)
 	}
 }
@@ -401,15 +407,15 @@ func (r *run) endEvent(reason event.EndReason) *event.End {
 	return ev
 }
 
-// whyUnanswered returns why the model's last call gave no answer: its error, or what it was waiting for when
-// it was cut off, such as the end of a rate limit; "" if it was only cancelled.
+// whyUnanswered returns why the last model call gave no answer, "" if the only reason is that it was cancelled. If the call
+// was cancelled while it waited to send the request again, the error says why: for example because of a rate limit.
 func (r *run) whyUnanswered() string {
 	err := r.answerErr
-	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // the request itself was cut off, not a wait before it
-		err = nil
-	}
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {
+		return ""
+	}
+	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // cancelled during the request
 		return ""
 	}
 	return err.Error()

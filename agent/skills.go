@@ -11,9 +11,9 @@ import (
 )
 
 // EnforceSkillTools returns a middleware that limits what the model may call once it has opened skills with
-// allowed-tools: only calls that one of their rules covers, and tools that only steer the agent, such as reset_tools.
-// It allows nothing by itself: a call within the rules is judged as usual. Skills without allowed-tools limit
-// nothing. If the opened skills cannot be determined, every call is denied.
+// allowed-tools: only calls that an allowed-tools rule covers, and control tools ([tool.Options]), such as reset_tools.
+// The middleware allows nothing by itself: a call within the rules is judged as usual. Skills without allowed-tools limit
+// nothing. If the opened skills cannot be determined, every other call is denied.
 func EnforceSkillTools() Middleware {
 	return Middleware{Judge: func(next JudgeFunc) JudgeFunc {
 		return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
@@ -37,8 +37,8 @@ func EnforceSkillTools() Middleware {
 	}}
 }
 
-// decidePolicy returns the decision of the policy. If the user has to be asked, it also suggests those rules of
-// opened skills that would allow the call; the user decides whether to accept them.
+// decidePolicy returns the decision of the policy. If the user has to be asked, decidePolicy adds the allowed-tools rules
+// of opened skills that would allow the call to the suggested rules.
 func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 	d := permission.Decide(p, c)
 	if d.Behavior != permission.Ask || d.Safety { // no rule can allow a call that a safety check asks about
@@ -46,12 +46,13 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	}
 	opened, err := toolkit.OpenedSkills(ctx)
 	if err != nil {
-		return d // the only effect is that the question has fewer suggestions
+		return d // without more suggestions
 	}
 	for _, r := range skillRules(opened) {
-		known := slices.ContainsFunc(d.Suggest, func(s permission.Rule) bool { return s.Tool == r.Tool && s.Pattern == r.Pattern })
-		// A rule for all calls of a tool that knows patterns allows too much to be suggested here.
-		if known || r.Tool != c.Tool || r.Pattern == "" && c.TakesPatterns(p) || !covers(p, c, []permission.Rule{r}) {
+		suggested := slices.ContainsFunc(d.Suggest, func(s permission.Rule) bool { return s.Tool == r.Tool && s.Pattern == r.Pattern })
+		// Without a pattern, a rule allows too much to be suggested, unless the tool has no patterns.
+		tooBroad := r.Pattern == "" && c.TakesPatterns(p)
+		if suggested || tooBroad || r.Tool != c.Tool || !covers(p, c, []permission.Rule{r}) {
 			continue
 		}
 		d.Suggest = append(slices.Clip(d.Suggest), r)
@@ -59,7 +60,7 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	return d
 }
 
-// skillRules returns the allowed-tools of skills as rules. One that cannot be parsed is ignored.
+// skillRules returns the allowed-tools of skills as rules. It leaves out rules that cannot be parsed: they allow nothing.
 func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 	var rules []permission.Rule
 	for _, o := range opened {
@@ -78,7 +79,7 @@ func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 // covers reports whether these allow rules alone would allow the whole call.
 func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) bool {
 	policy, call := *p, *c
-	// Neither the mode, nor a flag, nor the tool itself may allow it.
+	// Neither the mode, nor a flag of the tool, nor its Check may allow the call.
 	policy.Mode, policy.Rules = permission.ModeDontAsk, rules
 	call.Control, call.ReadOnly, call.Checker = false, false, onlyRules{c.Checker}
 	return permission.Decide(&policy, &call).Behavior == permission.Allow

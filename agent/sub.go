@@ -17,8 +17,7 @@ import (
 
 // AsToolOptions are the options of [AsTool]. The zero value works.
 type AsToolOptions[In any] struct {
-	// Prompt returns the task for the agent from the arguments of a call. With nil a string is used as it
-	// is, and anything else as JSON.
+	// Prompt returns the task for the agent from the arguments of a call; nil means the string, or In as JSON.
 	Prompt func(In) string
 }
 
@@ -26,32 +25,31 @@ type AsToolOptions[In any] struct {
 // empty conversation and returns its answer; its events are emitted as [*event.Sub] while it works.
 //
 // In is a string, for a task in the model's own words (the argument is called task), or a struct whose fields
-// the model fills in. Out is a string, for the agent's final text, or the type of its answer, as for [ReplyAs]:
-// then its model answers by calling the tool final_answer. opts may be nil.
+// the model fills in. Out is a string, for the agent's final text, or the type of a typed answer, as for [ReplyAs].
+// opts may be nil.
 //
 // If the agent fails, the error is the result of the call, for the calling model to read. If the agent
 // reaches a limit, the result is an error with its last text and the limit.
 //
-// The agent's calls are judged by its own policy and by that of the calling agent, and the stricter decision
-// applies: a tool that the caller's policy has no rule for needs approval. In the same way both agents'
-// [Limits] apply: what the agent uses (tokens, tool calls, time, and cost by its own Price or else the
-// caller's) is also counted for the caller, together with everything else that works for the caller. The
-// agent runs with the caller's [Seams]. Its questions to the user are emitted as questions of the outer run,
-// with the ids of both calls joined by a slash, and are answered there, within its own
-// [Config.AnswerWithin]. If the tool is called outside of an agent, it cannot ask and fails instead.
+// The agent's calls are judged by the agent's policy and by the caller's, and the stricter decision
+// applies: a tool that the caller's policy has no rule for needs approval. The [Limits] of both apply: what the
+// agent uses (tokens, tool calls, time, and cost by the agent's Price or else the caller's) is also counted for the
+// caller. The agent runs with the caller's [Seams]. The agent's questions to the user are emitted as questions of the
+// caller's run, with the ids of both calls joined by a slash, and are answered there, within the agent's
+// [Config.AnswerWithin]. If the tool is called outside of an agent, a call that would ask the user fails instead.
 func AsTool[In, Out any](a *Agent, name, description string, opts *AsToolOptions[In]) (tool.Tool, error) {
 	if a == nil {
 		return nil, fmt.Errorf("agent.AsTool: the agent of tool %q is nil", name)
 	}
-	type text struct {
+	type taskIn struct {
 		Task string `json:"task" jsonschema_description:"what to do, with everything that must be known: the agent sees nothing of this conversation"`
 	}
 	var t tool.Tool
 	var err error
 	if isString[In]() {
-		t, err = newSub[text, Out](a, name, description, func(in text) (string, error) { return opts.prompt(any(in.Task).(In)) })
+		t, err = newSubagent[taskIn, Out](a, name, description, func(in taskIn) (string, error) { return opts.prompt(any(in.Task).(In)) })
 	} else {
-		t, err = newSub[In, Out](a, name, description, opts.prompt)
+		t, err = newSubagent[In, Out](a, name, description, opts.prompt)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("agent.AsTool: %w", err)
@@ -59,7 +57,7 @@ func AsTool[In, Out any](a *Agent, name, description string, opts *AsToolOptions
 	return t, nil
 }
 
-// prompt returns the task for the agent.
+// prompt returns the task for the agent. o may be nil.
 func (o *AsToolOptions[In]) prompt(in In) (string, error) {
 	if o != nil && o.Prompt != nil {
 		return o.Prompt(in), nil
@@ -71,18 +69,18 @@ func (o *AsToolOptions[In]) prompt(in In) (string, error) {
 	return string(data), err
 }
 
-// newSub is AsTool for arguments that are a struct.
-func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (string, error)) (tool.Tool, error) {
-	var output json.RawMessage
+// newSubagent is AsTool for an In that is a struct.
+func newSubagent[In, Out any](a *Agent, name, description string, prompt func(In) (string, error)) (tool.Tool, error) {
+	var output json.RawMessage // the schema of Out
 	if !isString[Out]() {
-		like, err := tool.New(name, description, func(context.Context, struct{}) (out Out, _ error) { return out, nil })
+		withOutput, err := tool.New(name, description, func(context.Context, struct{}) (out Out, _ error) { return out, nil })
 		if err != nil {
 			return nil, err
 		}
-		if _, err := newFinal[Out](); err != nil {
+		if _, err := newFinal[Out](); err != nil { // so that AsTool fails instead of each call
 			return nil, err
 		}
-		output = like.Info().Output
+		output = withOutput.Info().Output
 	}
 	work := func(ctx context.Context, in In) (tool.Chunk, error) {
 		task, err := prompt(in)
@@ -118,45 +116,43 @@ func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (st
 	return &subagent{Tool: t, agent: a, output: output}, nil
 }
 
-// delegate runs the agent on a task and returns its answer as a chunk: its final text, or what answer
-// returns for f. A sub-agent that has to wait returns no chunk but stores its state: the call stays open,
-// and runs again with that state when there are answers.
-func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
-	n, nested := ctx.Value(subLinkKey{}).(*subLink)
+// delegate runs the agent on a task and returns its answer as a chunk: its text, or the result of typedAnswer if final is
+// not nil. A sub-agent that waits for the user returns no chunk: the call stays open, and runs again with the saved State
+// of the sub-agent when there are answers.
+func (a *Agent) delegate(ctx context.Context, task string, final *finalAnswer, typedAnswer func() (tool.Chunk, error)) (tool.Chunk, error) {
+	link, nested := ctx.Value(subLinkKey{}).(*subLink)
 	if !nested {
-		n = &subLink{do: func(func(*run, *openCall) error) error { return nil }}
+		link = &subLink{do: func(func(*run, *openCall) error) error { return nil }}
 	}
-	// Its conversation belongs to this call only; nothing of it is kept except the answer.
-	var st State
-	inputs := n.inputs
-	if n.state == nil {
+	var st State // of this call only
+	inputs := link.inputs
+	if link.state == nil {
 		inputs = []Input{Say(task)}
-	} else if err := json.Unmarshal(n.state, &st); err != nil {
+	} else if err := json.Unmarshal(link.state, &st); err != nil {
 		return tool.Chunk{}, err
 	}
-	st.loop.SetUnverified(n.unverified)
-	sub := a.asSubAgent(n)
-	end, err := sub.runSub(ctx, &st, f, inputs)
-	if errors.Is(err, ErrExpired) { // the answers came too late: it asks again
-		if err = n.do(func(outer *run, _ *openCall) error {
+	st.loop.SetUnverified(link.unverified)
+	sub := a.asSubAgent(link)
+	end, err := sub.runSub(ctx, &st, final, inputs)
+	if errors.Is(err, ErrExpired) { // the answers came too late: without inputs the agent asks again
+		if err = link.do(func(outer *run, _ *openCall) error {
 			for _, in := range inputs {
 				outer.consume(in)
 			}
 			return nil
 		}); err == nil {
-			end, err = sub.runSub(ctx, &st, f, nil)
+			end, err = sub.runSub(ctx, &st, final, nil)
 		}
 	}
 	switch {
 	case err != nil:
 		return tool.Chunk{}, err
-	case end.Reason == event.EndCompleted && f != nil:
-		return answer()
+	case end.Reason == event.EndCompleted && final != nil:
+		return typedAnswer()
 	case end.Reason == event.EndCompleted:
-		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which, unlike the End, is not redacted
-	case end.Reason == event.EndWaiting && nested: // its State was saved with the call
-		// Set on the outer run's goroutine, which reads it: that run may have abandoned this call meanwhile.
-		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waits = true; return nil })
+		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // not end.Text, which is redacted
+	case end.Reason == event.EndWaiting && nested: // Save has put the State into the outer State
+		return tool.Chunk{}, link.do(func(*run, *openCall) error { link.waits = true; return nil })
 	case end.Reason == event.EndWaiting:
 		return tool.Failure("The agent needs a user to allow a call, and there is none: " + describePending(&st)), nil
 	case end.Reason == event.EndLimit:
@@ -167,9 +163,10 @@ func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answe
 }
 
 // runSub runs a sub-agent, passes its events to the outer run, and returns the End.
-func (a *Agent) runSub(ctx context.Context, st *State, f *finalAnswer, inputs []Input) (*event.End, error) {
+func (a *Agent) runSub(ctx context.Context, st *State, final *finalAnswer, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
-		for ev, err := range a.start(context.WithValue(ctx, subLinkKey{}, nil), st, f, inputs) {
+		// The link is only for this sub-agent, not for calls of other tools.
+		for ev, err := range a.start(context.WithValue(ctx, subLinkKey{}, nil), st, final, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
 					if a.parent.claim(ev) {
@@ -185,15 +182,14 @@ func (a *Agent) runSub(ctx context.Context, st *State, f *finalAnswer, inputs []
 	})
 }
 
-// asSubAgent returns a copy of the agent that runs for a call of another run: it does nothing that the outer run's
-// policy does not allow, and its saves go into the outer State, so that one file contains both at the same moment.
-func (a *Agent) asSubAgent(n *subLink) *Agent {
+// asSubAgent returns a copy of the agent that works on a call of the outer run: the outer policy must also allow each
+// call, and saves go into the outer State, so that one file has both States of the same moment.
+func (a *Agent) asSubAgent(link *subLink) *Agent {
 	sub := *a
-	sub.parent = n
-	if n.judge != nil {
-		judge := a.judge
+	sub.parent = link
+	if link.judge != nil {
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			inner, outer := judge(ctx, p, c), n.judge(ctx, nil, c)
+			inner, outer := a.judge(ctx, p, c), link.judge(ctx, nil, c)
 			d := permission.Stricter(c, inner, outer)
 			if d.Behavior != permission.Allow && d.Reason != inner.Reason {
 				d.Reason = "the calling agent's policy: " + d.Reason
@@ -201,16 +197,16 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 			return d
 		}
 	}
-	if n.outer != nil {
-		sub.cfg.Seams = n.outer.Seams
-		if n.outer.Redact != nil {
-			sub.cfg.Redact = n.outer.Redact
+	if outer := link.outer; outer != nil {
+		sub.cfg.Seams = outer.Seams
+		if outer.Redact != nil {
+			sub.cfg.Redact = outer.Redact
 		}
 		if sub.cfg.Limits.Price == nil {
-			sub.cfg.Limits.Price = n.outer.Limits.Price
+			sub.cfg.Limits.Price = outer.Limits.Price
 		}
 	}
-	sub.cfg.Key = nil // the outer state is sealed, and contains this one
+	sub.cfg.Key = nil // the seal of the outer State also covers the sub-agent's State
 	sub.cfg.Save = func(_ context.Context, st *State) error {
 		data, err := json.Marshal(st)
 		if err != nil {
@@ -218,12 +214,12 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 		}
 		total := decide.Charge{Usage: st.Usage, Cost: st.loop.Spent.Cost}
 		saving := st.Saving()
-		return n.do(func(outer *run, c *openCall) error {
-			// Saved together with the sub-agent's State: after a crash nothing is charged twice or forgotten.
+		return link.do(func(outer *run, c *openCall) error {
+			// Charged in the same save as the sub-agent's State, so that after a crash nothing is charged twice or not at all.
 			outer.addCharge(total.Minus(c.Charged))
 			c.Charged, c.Sub = total, data
 			for _, ev := range saving.Events {
-				if n.claim(ev) {
+				if link.claim(ev) {
 					outer.emitAfterSave(&event.Sub{Call: c.ID, Event: ev})
 				}
 			}
@@ -234,6 +230,7 @@ func (a *Agent) asSubAgent(n *subLink) *Agent {
 	return &sub
 }
 
+// describePending lists the calls that wait for approval, with their arguments.
 func describePending(st *State) string {
 	var calls []string
 	for _, p := range st.Pending() {
@@ -256,25 +253,26 @@ type subLink struct {
 	// fn, or an error if the outer run has ended.
 	do func(fn func(outer *run, c *openCall) error) error
 
-	waits bool // the run of the sub-agent has ended, waiting for an answer
-
-	seq int64 // of the sub-agent's last event that the outer run has emitted or held
+	// Only for the outer run's goroutine:
+	waits   bool  // the run of the sub-agent has ended, and waits for an answer
+	lastSeq int64 // of the last event that was claimed
 }
 
-// claim reports whether the outer run has neither emitted nor held ev, and records that it does so now.
+// claim reports whether the outer run must emit ev, and records that it does: an event may be both yielded by the
+// sub-agent and in a save, in either order.
 func (link *subLink) claim(ev event.Event) bool {
-	if ev.Head().Seq <= link.seq {
+	if ev.Head().Seq <= link.lastSeq {
 		return false
 	}
-	link.seq = ev.Head().Seq
+	link.lastSeq = ev.Head().Seq
 	return true
 }
 
 type subLinkKey struct{}
 
-// subLinkFor returns what a sub-agent that works on a call needs.
+// subLinkFor returns the link to the sub-agent that works on the call tc, and takes the answers for that sub-agent.
 func (r *run) subLinkFor(tc *toolCall) *subLink {
-	p, judge, c := r.currentPolicy(), r.agent.judge, tc.call
+	p, judge, c := r.currentPolicy(), r.agent.judge, tc.call // read now: the functions below run on other goroutines
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
 	return &subLink{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
@@ -287,9 +285,9 @@ func (r *run) subLinkFor(tc *toolCall) *subLink {
 	}
 }
 
-// outerCall returns the open call of the sub-agent that made a call, and the id of the call there; nil for
-// a call of this State.
-func (st *State) outerCall(call string) (*openCall, string) {
+// outerCall returns the open call whose sub-agent made the given call, and the id of the given call in the sub-agent's
+// State; nil for a call of this State.
+func (st *State) outerCall(call string) (outer *openCall, inner string) {
 	for _, c := range st.loop.Open {
 		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == decide.Nested {
 			return c, inner
@@ -298,8 +296,8 @@ func (st *State) outerCall(call string) (*openCall, string) {
 	return nil, call
 }
 
-// locate returns the run that made a call (this one or that of a sub-agent at any depth) and the id of the
-// call there.
+// locate returns the run that made a call, r or the run of a sub-agent at any depth, and the id of the call in the State
+// of that run.
 func (r *run) locate(call string) (owner *run, id string, err error) {
 	c, inner := r.st.outerCall(call)
 	if c == nil {
@@ -311,7 +309,8 @@ func (r *run) locate(call string) (owner *run, id string, err error) {
 	return r.locate(inner)
 }
 
-// subRun returns the run of the sub-agent that works on c, from its stored state.
+// subRun returns a run of the sub-agent that works on c, with its stored state. The run is only for checking answers: it
+// has no consumer.
 func (r *run) subRun(c *openCall) (*run, error) {
 	t, err := r.tool(c)
 	if err != nil {
@@ -319,16 +318,17 @@ func (r *run) subRun(c *openCall) (*run, error) {
 	}
 	s, ok := tool.As[*subagent](t)
 	if !ok {
-		return nil, fmt.Errorf("%s, the agent that call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
+		return nil, fmt.Errorf("call %q waits in %s, which is no longer a tool made by AsTool; end the call with Interrupt", c.ID, c.Tool)
 	}
 	sub := &run{entry: s.agent, agent: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
 	if err := json.Unmarshal(c.Sub, sub.st); err != nil {
-		return nil, fmt.Errorf("the state of the agent that works on call %q: %w", c.ID, err)
+		return nil, fmt.Errorf("decode the state of the agent that works on call %q: %w", c.ID, err)
 	}
 	return sub, sub.resumeHandoff()
 }
 
-// isStuck reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again or to fail.
+// isStuck reports whether the sub-agent that works on c waits for something that can no longer be answered: the sub-agent
+// must run again, and asks again or fails.
 func (r *run) isStuck(c *openCall) bool {
 	pending := pendingInSub(c, event.Header{})
 	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {
@@ -342,11 +342,11 @@ func (r *run) isStuck(c *openCall) bool {
 	})
 }
 
-// subagent marks a tool that is an agent: its calls may wait, and have no timeout of their own.
+// A subagent is a tool made by AsTool. Its calls may wait for the user, and have no timeout.
 type subagent struct {
 	tool.Tool
 	agent  *Agent
-	output json.RawMessage // the schema of its answers; nil for text
+	output json.RawMessage // the schema of the typed answer; nil for text
 }
 
 func (s *subagent) Unwrap() tool.Tool { return s.Tool }
