@@ -192,11 +192,11 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 // askApprove saves and emits a question about c, or about a call of the sub-agent that works on c, and calls
 // Config.Approve with it, unless the run has been cancelled. The context ends when the question expires.
 func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
-	ev, seq := q, r.st.loop.Seq
+	ev, seqBefore := q, r.st.loop.Seq
 	r.emitAfterSave(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
 	if err := r.save(); err != nil {
-		r.consumer.discardAfter(seq)
+		r.consumer.discardAfter(seqBefore)
 		return event.Confirm{}, err
 	}
 	if err := r.ctx.Err(); err != nil {
@@ -294,7 +294,7 @@ func (r *run) recordResult(c *openCall, res *message.ToolResult) error {
 func (r *run) cleanResult(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
 	if limit := r.cfg.Window.MaxResult; limit >= 0 {
-		return window.Shorten(res, limit, r.keepWhole)
+		return window.Shorten(res, limit, r.storeWhole)
 	}
 	return res
 }

@@ -1,12 +1,66 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
+
+// The tool with which a model gives a typed answer.
+const (
+	finalName        = "final_answer"
+	finalDescription = "Gives your final answer. Call it once, alone, when you are done; nothing you say after it is read."
+)
+
+// finalHint reminds a model that has not given the typed answer.
+const finalHint = "Your answer was not a call of " + finalName + ", so it cannot be used. Give it by calling " + finalName + "."
+
+// A finalAnswer is the typed answer that a run must end with.
+type finalAnswer struct {
+	tool      tool.Tool
+	value     json.RawMessage // the valid answer; nil until it arrives
+	reminders int             // how often remind has sent finalHint
+}
+
+// A valueArgument makes arguments, which must be an object, of a T that is not a struct.
+type valueArgument[T any] struct {
+	Value T `json:"value"`
+}
+
+func isString[T any]() bool { return reflect.TypeFor[T]() == reflect.TypeFor[string]() }
+
+func isStruct[T any]() bool { return reflect.TypeFor[T]().Kind() == reflect.Struct }
+
+func newFinal[T any]() (*finalAnswer, error) {
+	if isStruct[T]() {
+		return newFinalWith[T]()
+	}
+	return newFinalWith[valueArgument[T]]()
+}
+
+// newFinalWith is newFinal for a tool with the arguments In.
+func newFinalWith[In any]() (*finalAnswer, error) {
+	t, err := tool.New(finalName, finalDescription,
+		func(context.Context, In) (string, error) { return "Done.", nil }, tool.Options{Control: true})
+	return &finalAnswer{tool: t}, err
+}
+
+// decodeFinal returns the answer from the arguments of final_answer.
+func decodeFinal[T any](raw json.RawMessage) (T, error) {
+	if isStruct[T]() {
+		var v T
+		err := json.Unmarshal(raw, &v)
+		return v, err
+	}
+	var arg valueArgument[T]
+	err := json.Unmarshal(raw, &arg)
+	return arg.Value, err
+}
 
 // finalCall returns the call of final_answer that the conversation ends with, nil if there is none.
 func (st *State) finalCall() *message.ToolCall {
@@ -40,7 +94,7 @@ func (r *run) remind() error {
 	if r.final.reminders++; r.final.reminders > maxReminders {
 		return errors.New("the model did not call " + finalName + ", although the request required it")
 	}
-	return r.addHint(hintFinal)
+	return r.addHint(finalHint)
 }
 
 // acceptFinal accepts the call of final_answer in an answer at a limit, or keeps the text if there is no such call. Other
@@ -64,7 +118,7 @@ func (r *run) lastAnswer(limit string) error {
 	r.st.loop.Spent.Stopped = limit
 	hint := "Summarize what you have found and what is left to do, without calling a tool."
 	if r.final != nil {
-		hint = hintFinal
+		hint = finalHint
 	}
 	if err := r.addHint("This is your last answer: " + limit + " was reached. " + hint); err != nil {
 		return err

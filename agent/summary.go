@@ -20,17 +20,17 @@ import (
 
 var (
 	//go:embed prompts/summary.md
-	summaryPrompt string
+	summaryPrompt string // asks for a summary as JSON
 
 	//go:embed prompts/summary_plain.md
-	plainPrompt string
+	plainPrompt string // asks for a summary as prose
 )
 
 // A summary is the model's summary of the messages that will be removed. Each field asks for something that
-// summaries in free form often omit.
+// summaries in prose often omit.
 //
-// It is requested as text, not with a tool or a response format: providers put both before the messages, so
-// that the cache of the whole conversation would be lost for the one request that needs all of it.
+// It is requested as text, not with a tool or a response format: providers put both before the messages, so that the
+// request would lose the cache of the whole conversation.
 type summary struct {
 	Goal        string   `json:"goal" jsonschema:"minLength=1"`
 	Constraints []string `json:"constraints,omitempty"`
@@ -48,9 +48,8 @@ var summaryTool = sync.OnceValue(func() tool.Tool {
 	return tool.Must(tool.New("summary", "The summary.", func(context.Context, summary) (string, error) { return "", nil }))
 })
 
-// parseSummary parses a model's answer, repaired like the arguments of a call: it removes fences and prose,
-// and accepts a string in place of a list. An answer that was cut off is refused, since its most important
-// part, what to do next, is at its end.
+// parseSummary parses a model's answer. The answer is repaired like the arguments of a call: fences and prose are removed,
+// and a string becomes a list. An answer that was cut off is an error: the field Next, at the end, is the most important.
 func parseSummary(text string) (*summary, error) {
 	args, err := tool.Arguments(summaryTool(), json.RawMessage(text))
 	if err != nil {
@@ -82,25 +81,26 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-// maxShorter is how often a summary is requested with fewer messages when a server refuses the request as too long.
-const maxShorter = 3
+// shorterAttempts is how often a summary of only the newest messages is requested, each time of half as many tokens, while
+// a server refuses the request as too long.
+const shorterAttempts = 3
 
-// summarise asks the model for a summary of the conversation: with the same messages as before, so that the
-// provider's cache is used, or, when a server refuses those as too long, with the newest messages that fit
-// into budget, in estimated tokens.
-func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *event.Compaction) (text string, err error) {
-	if !refused {
+// summarise asks the model for a summary: of all messages, which are in the provider's cache, or, if a server refuses these
+// messages, of the newest messages that fit into the budget of [window.Gauge.Budget]. tooLong says that a server has already
+// refused them as too long. ev gets the usage.
+func (r *run) summarise(v *toolkit.View, tooLong bool, ev *event.Compaction) (text string, err error) {
+	if !tooLong {
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
 		case kindOf(err) == model.KindContextTooLong:
 			r.gauge().Refuse(r.fixed(v) + r.gauge().Count(r.st.Messages).Tokens)
-		case kindOf(err) != model.KindBadImage: // the newest messages are sent without images
+		case kindOf(err) != model.KindBadImage: // a refused image is not in newestMessages, which has no images
 			return text, err
 		}
 	}
 	divisor := 1
-	for range maxShorter {
-		if text, err = r.askSummary(v, r.newest(budget()/divisor), ev); kindOf(err) != model.KindContextTooLong {
+	for range shorterAttempts {
+		if text, err = r.askSummary(v, r.newestMessages(r.budget(v)/divisor), ev); kindOf(err) != model.KindContextTooLong {
 			break
 		}
 		divisor *= 2
@@ -108,8 +108,8 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *ev
 	return text, err
 }
 
-// askSummary asks for a structured summary. Prose is accepted as a plain summary; if the answer is JSON that
-// cannot be parsed, it asks for a plain one.
+// askSummary asks for a structured summary of msgs. An answer in prose is accepted as it is; if the answer is JSON that
+// cannot be parsed, askSummary asks for prose.
 func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Compaction) (string, error) {
 	text, err := r.askText(v, msgs, summaryPrompt, ev)
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Com
 	if s, err := parseSummary(text); err == nil {
 		return s.String(), nil
 	}
-	if text != "" && text[0] != '{' && !strings.HasPrefix(text, "```") {
+	if isProse := text != "" && text[0] != '{' && !strings.HasPrefix(text, "```"); isProse {
 		return text, nil
 	}
 	if text, err = r.askText(v, msgs, plainPrompt, ev); err == nil && text == "" {
@@ -127,12 +127,11 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Com
 	return text, err
 }
 
-// askText asks the model something about msgs. It emits no deltas.
-func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *event.Compaction) (string, error) {
-	req := r.request(v, append(slices.Clip(msgs), r.newHint(window.SummarySource, question)))
-	// The tools stay in the request: without them it would have another prefix.
-	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
-	req.MaxTokens = 0 // that limit is for answers, and a summary that is cut off is useless
+// askText returns the model's answer to a prompt that follows msgs. It emits no deltas.
+func (r *run) askText(v *toolkit.View, msgs []*message.Message, prompt string, ev *event.Compaction) (string, error) {
+	req := r.request(v, append(slices.Clip(msgs), r.newHint(window.SummarySource, prompt)))
+	req.Choice = model.ToolChoice{Mode: model.ChoiceNone} // a request without tools would not be in the provider's cache
+	req.MaxTokens = 0                                     // the limit for answers might cut off the summary
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
 		mc := &modelCall{run: r, msg: r.newAnswer(), silent: true}
 		if err := r.exchange(req, mc); err != nil {
@@ -145,25 +144,25 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	return strings.TrimSpace(text), err
 }
 
-// newest returns the last messages that fit into budget, in estimated tokens, with shortened results, and the
-// summary of the messages before them, if there is one.
-func (r *run) newest(budget int) []*message.Message {
+// newestMessages returns the last messages that fit into budget, in estimated tokens, with shortened results and without
+// images and files, after the summaries among the earlier messages.
+func (r *run) newestMessages(budget int) []*message.Message {
 	from := window.Newest(r.st.Messages, budget)
 	msgs := r.st.Messages[from:]
-	cut := window.Cut{From: len(msgs), Old: window.OldResult, Data: len(msgs)}
-	noStore := func(res *message.ToolResult) (*message.ToolResult, string) {
+	cut := window.Cut{From: len(msgs), Old: window.OldResult, Data: len(msgs)} // shorten every result, remove all data
+	onlyRedact := func(res *message.ToolResult) (*message.ToolResult, string) {
 		return redacted(r.cfg.Redact, res), ""
 	}
-	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
+	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, onlyRedact)...)
 }
 
-// withSummary returns the conversation with the messages before index from replaced by a summary and their pinned
-// texts. room is in estimated tokens: the summary gets a quarter of it, the pinned texts half. Without a summary an
-// earlier one stays, and a note tells the model that messages are missing.
-func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
-	short := window.Abridge(summary, room/4)
-	if short != summary { // redact before cutting: a part of a secret is not recognized
-		short = window.Abridge(redacted(r.cfg.Redact, summary), room/4)
+// withSummary returns the conversation with the messages before index from replaced by a summary and the pinned results
+// among these messages. Of budget, in estimated tokens, the summary gets a quarter and the pinned results half. If summary
+// is empty, an earlier summary stays, and a note tells the model that messages are missing.
+func (r *run) withSummary(v *toolkit.View, summary string, from, budget int) []*message.Message {
+	short := window.Abridge(summary, budget/4)
+	if short != summary { // redacted before it is cut: part of a secret is not recognized
+		short = window.Abridge(redacted(r.cfg.Redact, summary), budget/4)
 	}
 	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+short
 	if summary == "" {
@@ -175,7 +174,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 		}
 	}
 	hint := r.newHint(source, text)
-	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], room/2)...)
+	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], budget/2)...)
 	return window.Replace(r.st.Messages, from, hint)
 }
 
@@ -185,7 +184,7 @@ func (r *run) reminders(v *toolkit.View) []string {
 	ctx := r.withToolState(r.ctx)
 	for _, info := range v.Tools() {
 		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
-		if err != nil { // a tool that chooses another one by its arguments
+		if err != nil { // call_tool, which needs the name of a tool in its arguments, has no reminder
 			continue
 		}
 		if rem, ok := tool.As[tool.Reminder](t); ok {

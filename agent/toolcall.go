@@ -24,13 +24,13 @@ type toolCall struct {
 	flight
 	run    *run // the call's goroutine uses only the inbox
 	call   *openCall
-	id     string    // in a sub-agent, the ids of the outer calls come before the call's own: call_1/call_2
-	parent *toolCall // the outer call that the sub-agent works for; nil if there is none
+	id     string    // in a sub-agent, begins with the ids of the outer calls: call_1/call_2
+	parent *toolCall // the outer call if run is the run of a sub-agent, or nil
 
 	tool    tool.Tool
 	req     tool.Call
-	timeout time.Duration
-	link    *subLink // to the sub-agent; nil for other tools
+	timeout time.Duration // not positive: none
+	link    *subLink      // to the sub-agent that the tool is; nil for other tools
 
 	// Only for an early call; see earlyCalls:
 	raw      string               // the arguments, as the model sent them
@@ -40,20 +40,20 @@ type toolCall struct {
 	backgroundAfter time.Duration // after this time the call continues in the background; negative for never
 
 	// Only if the call may run in the background:
-	timer    *time.Timer    // fires after backgroundAfter; nil if that is 0
-	unbind   func() bool    // detaches the call from the step's context
+	timer    *time.Timer    // fires after backgroundAfter; nil if backgroundAfter is 0
+	unbind   func() bool    // makes the end of the step no longer cancel the call
 	done     chan struct{}  // closed when the call is finished
-	tail     string         // the end of the output
-	redactor *redact.Stream // of tail
+	tail     string         // the end of the output, without secrets
+	redactor *redact.Stream // removes secrets from tail
 
-	// The result, written before the last report:
+	// Written by the flight's goroutine before the last report:
 	res *message.ToolResult
-	err error // wraps tool.ErrAbort
+	err error // wraps tool.ErrAbort, which ends the run; else nil
 }
 
 type callKey struct{}
 
-// callIn returns the call that ctx was created for, nil if it was not created for a single call.
+// callIn returns the call that ctx was created for, nil if ctx is not that of a call.
 func callIn(ctx context.Context) *toolCall {
 	tc, _ := ctx.Value(callKey{}).(*toolCall)
 	return tc
@@ -76,9 +76,10 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 	return tc
 }
 
+// startToolCall starts the goroutine of tc.
 func (r *run) startToolCall(tc *toolCall) {
-	step, ctx := r.ctx, r.withToolState(r.ctx)
-	if tc.backgroundAfter >= 0 { // cancelWithRun cancels it instead
+	stepCtx, ctx := r.ctx, r.withToolState(r.ctx)
+	if tc.backgroundAfter >= 0 { // cancelWithRun cancels the call instead of ctx
 		ctx = context.WithoutCancel(ctx)
 	}
 	if tc.timeout > 0 {
@@ -88,7 +89,7 @@ func (r *run) startToolCall(tc *toolCall) {
 	}
 	release := func() {}
 	if tc.backgroundAfter >= 0 {
-		release = tc.cancelWithRun(step, r.runCtx)
+		release = tc.cancelWithRun(stepCtx, r.runCtx)
 		tc.done, tc.redactor = make(chan struct{}), r.cfg.Redact.Stream()
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
@@ -102,21 +103,19 @@ func (r *run) startToolCall(tc *toolCall) {
 	})
 }
 
-// cancelWithRun cancels the call when the run ends. Until tc.unbind is called it also cancels the call when the step ends:
-// a call in the background runs longer than its step.
-func (tc *toolCall) cancelWithRun(step, run context.Context) (release func()) {
-	unbind := context.AfterFunc(step, func() { tc.cancelWith(context.Cause(step)) })
-	unbindRun := context.AfterFunc(run, func() { tc.cancelWith(context.Cause(run)) })
+// cancelWithRun makes the end of the run cancel the call, and until tc.unbind is called also the end of the step: a
+// background call may run longer than its step. The caller must call release when the call has ended.
+func (tc *toolCall) cancelWithRun(stepCtx, runCtx context.Context) (release func()) {
+	unbind := context.AfterFunc(stepCtx, func() { tc.cancelWith(context.Cause(stepCtx)) })
+	unbindRun := context.AfterFunc(runCtx, func() { tc.cancelWith(context.Cause(runCtx)) })
 	tc.unbind = unbind
 	return func() { unbind(); unbindRun() }
 }
 
-// maxOutput is the maximum output of a call in bytes, images and files included; when it is exceeded, the call
-// is stopped at its next chunk. The result is kept in memory until the call ends, so endless output would
-// use all memory. Each chunk counts as chunkOverhead bytes more than its content.
+// The output of a call is kept in memory until the call ends. A call with more output is stopped at its next chunk.
 const (
-	maxOutput     = 64 << 20
-	chunkOverhead = 128
+	maxOutput     = 64 << 20 // in bytes, images and files included
+	chunkOverhead = 128      // bytes of memory that a chunk takes besides its content
 )
 
 // noReturn is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
@@ -129,12 +128,11 @@ const (
 	interruptedCall = "The call was interrupted before it ended. It may have had an effect: check before you call it again."
 )
 
-// execute makes the call, on the flight's goroutine. The output of a tool that was stopped, by a timeout or
-// with the run, stays in the result: it may be useful to the model.
+// execute makes the call, on the flight's goroutine. The result of a tool that was stopped contains its output until then.
 func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	output, size := tool.NewCollector(tc.req), 0
 	var failure error
-	// Called instead of ranged over: the body of a loop would be four allocations.
+	// Not a range statement: the variables that its body changes would be four allocations.
 	tool.Run(ctx, tc.tool, tc.req, middleware...)(func(ch tool.Chunk, err error) bool {
 		switch {
 		case err != nil:
@@ -148,31 +146,31 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		output.Add(ch)
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
-	outcome := message.Outcome("")
+	interrupted := false
 	switch cause := tc.cancelCause(); {
 	case failure == nil:
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
 		output.Add(tool.Failure(failure.Error()))
-	case cause == nil && context.Cause(ctx) == errTooSlow: // a failure like any other: only this call was stopped, and the model may try something else
+	case cause == nil && context.Cause(ctx) == errTooSlow: // not an interruption: the run continues
 		output.Add(tool.Failure(fmt.Sprintf(tooSlow, tc.timeout)))
 	case errors.Is(cause, errTimeUp):
 		output.Add(tool.Failure("The call was stopped: " + cause.Error() + ". It may have had an effect: check before you call it again."))
-		outcome = message.OutcomeInterrupted
+		interrupted = true
 	default:
 		output.Add(tool.Failure(interruptedCall))
-		outcome = message.OutcomeInterrupted
+		interrupted = true
 	}
 	tc.res = encodable(output.Result())
-	if outcome != "" {
-		tc.res.Outcome = outcome
+	if interrupted {
+		tc.res.Outcome = message.OutcomeInterrupted
 	}
 	if failure == nil {
-		delete(tc.res.Meta, mcpcontent.Key) // it repeats the blocks for gateways, and would be stored with the State
+		delete(tc.res.Meta, mcpcontent.Key) // only for gateways, and as large as the blocks
 	}
 }
 
-// encodable removes invalid JSON, with which the State could not be encoded. The text stays.
+// encodable removes what is not valid JSON from the structured content and the metadata: the State could not be encoded.
 func encodable(res *message.ToolResult) *message.ToolResult {
 	if !json.Valid(res.Structured) {
 		res.Structured = nil
@@ -205,11 +203,10 @@ func (tc *toolCall) onReport(r *run, rep report) error {
 // tailSize is how much of the output of a call in the background the model can see, in bytes.
 const tailSize = 4000
 
-// keepTail keeps the end of the call's output, for a model that wants to know the progress of a call in the
-// background. The beginning of a log does not help with that, and may be long.
+// keepTail adds a chunk to the end of the output, which shows the model the progress of a background call.
 func (tc *toolCall) keepTail(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
-	if !ok || ch.ForUser || tc.done == nil { // without done it is never in the background
+	if !ok || ch.ForUser || tc.done == nil { // done is nil for calls that cannot run in the background
 		return
 	}
 	tc.tail += tc.redactor.Write(t.Text)
@@ -218,7 +215,7 @@ func (tc *toolCall) keepTail(ch tool.Chunk) {
 	}
 }
 
-// onEnd records the result, unless the call is in the background: then the result waits until it can be added to the conversation.
+// onEnd records the result. That of a background call is recorded by keepBackgroundResults.
 func (tc *toolCall) onEnd(r *run) error {
 	if tc.panicked != nil {
 		panic(tc.panicked)
@@ -235,7 +232,7 @@ func (tc *toolCall) onEnd(r *run) error {
 	switch {
 	case tc.background:
 		return nil
-	case tc.link != nil && tc.link.waits: // the sub-agent has no result yet, but waits for an answer
+	case tc.link != nil && tc.link.waits: // the sub-agent waits for the user's answer
 		tc.call.Status = decide.Nested
 		return r.save()
 	}
@@ -262,8 +259,8 @@ func newToolResult(c *openCall) *event.ToolResult {
 	return &event.ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
 }
 
-// start runs c, unless it must not run, and returns its flight, with which the caller must call commit. If c
-// was started before the model's answer was complete, it returns that flight.
+// start starts c and returns its flight, which the caller must commit; nil if c must not run. If c was started before the
+// model's answer was complete, start returns that flight.
 func (r *run) start(c *openCall) (*flight, error) {
 	tc := r.early.find(c)
 	early := tc != nil && tc.started()
@@ -279,7 +276,7 @@ func (r *run) start(c *openCall) (*flight, error) {
 		tc = r.newToolCall(c, t, r.st.Messages[len(r.st.Messages)-1].ID)
 		r.startToolCall(tc)
 	}
-	if tc.backgroundAfter == 0 { // even if it has already ended
+	if tc.backgroundAfter == 0 {
 		err = r.moveToBackground(tc)
 	} else if tc.backgroundAfter > 0 {
 		in := &r.inbox
@@ -289,8 +286,8 @@ func (r *run) start(c *openCall) (*flight, error) {
 }
 
 // admit returns the tool that runs c, or nil if c must not run. It judges c again if another call has ended since c was
-// allowed: that call may have written the file that c executes. begun is when c started early, or zero. admit saves the
-// start of c before c starts: otherwise a crash would leave no trace of what c may have done.
+// allowed: that call may have written the file that c executes. begun is when c started early, or zero. admit saves that c
+// is running before c starts: after a crash, the next run must know that c may have had an effect.
 func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 	early := !begun.IsZero()
 	for !early && c.Judged != r.st.loop.EndedCalls() { // more than once if Config.Approve edits c
@@ -310,30 +307,31 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 		return nil, r.notStarted(c)
 	}
 	c.Status = decide.Running
-	seq := r.st.loop.Seq
+	seqBefore := r.st.loop.Seq
 	r.emitAfterSave(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
 	if err := r.save(); err != nil {
-		c.Status = decide.Allowed // it has not started
-		r.consumer.discardAfter(seq)
+		c.Status = decide.Allowed // c does not start
+		r.consumer.discardAfter(seqBefore)
 		return nil, err
 	}
 	return t, nil
 }
 
-// notStarted ends a call that would have started after Limits.Time had passed.
+// notStarted ends a call that may not start, since Limits.Time has passed.
 func (r *run) notStarted(c *openCall) error {
 	text := "Not run: "
-	if c.Sub != nil {
+	if c.Sub != nil { // the sub-agent has worked before, and would continue
 		text = "The agent was stopped: "
 	}
 	return r.recordResult(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeLimit()+" was reached."))
 }
 
 // startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next
-// again. It commits no result before all have started, because otherwise the other calls would be judged again.
+// again. It commits no flight before all calls have started: a committed result would make admit judge the other calls
+// again.
 func (r *run) startAll(calls []*openCall) error {
-	same, err := r.acceptEarly()
-	if !same {
+	unchanged, err := r.acceptEarly()
+	if !unchanged {
 		return err
 	}
 	var started [8]*flight // enough for the default MaxParallel

@@ -15,31 +15,36 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
+// gauge returns the gauge of the conversation. It is set anew because a hand-off changes the configuration, and each
+// answer the ratio.
 func (r *run) gauge() *window.Gauge {
 	g := &r.windowGauge
 	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.tokenRatio
 	return g
 }
 
-// fixed estimates the part of the next request that is not the conversation.
+// fixed estimates the tokens of the next request without the messages.
 func (r *run) fixed(v *toolkit.View) int {
 	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedToolTokens()
 }
+
+// budget returns the estimated tokens that the messages may have after a compaction; less once a server has refused a
+// request as too long.
+func (r *run) budget(v *toolkit.View) int { return r.gauge().Budget(r.fixed(v)) }
 
 // fitWindow compacts the conversation if the next request would fill too much of the window.
 func (r *run) fitWindow(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil {
 		return err
 	}
-	fixed := r.fixed(v)
-	if !r.gauge().Due(fixed, r.gauge().Count(r.st.Messages).Tokens) {
+	if !r.gauge().Due(r.fixed(v), r.gauge().Count(r.st.Messages).Tokens) {
 		return nil
 	}
-	_, err := r.compact(v, fixed, false)
+	_, err := r.compact(v, false)
 	return err
 }
 
-// isRepairable reports whether a server refuses the conversation for a reason that repairConversation may remove.
+// isRepairable reports whether err is the refusal of a conversation that repairConversation may repair.
 func (r *run) isRepairable(err error) bool {
 	switch kindOf(err) {
 	case model.KindContextTooLong:
@@ -50,9 +55,9 @@ func (r *run) isRepairable(err error) bool {
 	return false
 }
 
-// repairConversation changes a conversation that a server has refused, so that it can be sent again: it removes the
-// newest image, which is the most likely cause, or makes the conversation shorter. It returns an error when
-// there is nothing to change.
+// repairConversation changes a conversation that a server has refused, so that it can be sent again: for KindBadImage it
+// removes the newest image, which is the most likely cause, otherwise it compacts the conversation. It returns an error
+// if the conversation cannot be made shorter.
 func (r *run) repairConversation(v *toolkit.View, refusal error) error {
 	if kindOf(refusal) == model.KindBadImage {
 		newest := r.newestImage()
@@ -63,57 +68,54 @@ func (r *run) repairConversation(v *toolkit.View, refusal error) error {
 			return window.Damaged(d, "the model's server refused it, or another image in the same request")
 		})
 	}
-	fixed := r.fixed(v)
-	r.gauge().Refuse(fixed + r.gauge().Count(r.st.Messages).Tokens)
-	gained, err := r.compact(v, fixed, true)
-	if err == nil && !gained {
+	r.gauge().Refuse(r.fixed(v) + r.gauge().Count(r.st.Messages).Tokens)
+	shortened, err := r.compact(v, true)
+	if err == nil && !shortened {
 		err = fmt.Errorf("%w; %s", refusal, r.gauge().Largest(r.system(v.Prompt()), v.Tools(), r.st.Messages))
 	}
 	return err
 }
 
 // compact makes the conversation shorter: first it cuts old tool results, and if that is not enough it
-// replaces everything before the current turn with a summary. refused says that a server has refused the
-// conversation as too long. It reports whether anything was gained.
-func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, err error) {
-	g, old := r.gauge(), r.st.Messages
+// replaces the old messages with a summary. tooLong says that a server has refused the conversation as too long.
+func (r *run) compact(v *toolkit.View, tooLong bool) (shortened bool, err error) {
+	g, old, fixed := r.gauge(), r.st.Messages, r.fixed(v)
 	size := g.Count(old).Tokens
-	g.Compacted(fixed + size)
+	g.Compacted(fixed + size) // in case that the conversation does not become shorter
 	keep := g.Share(r.cfg.Window.Keep)
 	from := window.KeepFrom(old, keep)
 	ev := new(event.Compaction)
 	var msgs []*message.Message
 	if cut, fits := window.WithoutSummary(old, from, keep, g.Budget(fixed)); fits {
-		msgs = cut.Apply(old, r.keepWhole)
-	} else if msgs, err = r.replaceBySummary(v, from, fixed, refused, ev); err != nil {
+		msgs = cut.Apply(old, r.storeWhole)
+	} else if msgs, err = r.replaceBySummary(v, from, tooLong, ev); err != nil {
 		return false, err
 	}
 	after := window.Messages(msgs)
 	if after >= size {
 		return false, nil
 	}
-	err = r.rewrite(fixed, msgs, ev)
+	err = r.rewrite(v, msgs, ev)
 	g.Compacted(fixed + after)
 	return true, err
 }
 
-// replaceBySummary returns the conversation with a summary in place of the messages before index from, or of all
-// messages if the newest do not fit together with a summary.
-func (r *run) replaceBySummary(v *toolkit.View, from, fixed int, refused bool, ev *event.Compaction) ([]*message.Message, error) {
+// replaceBySummary returns the conversation with a summary in place of the messages before index from, or in place of all
+// messages if those from there on do not fit together with a summary.
+func (r *run) replaceBySummary(v *toolkit.View, from int, tooLong bool, ev *event.Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
 	if window.Summarised(old, len(old)) {
-		if !refused {
+		if !tooLong {
 			return old, nil
 		}
 		// Only the images and files of the user's last message can still be removed.
-		return window.Cut{From: len(old), Data: len(old)}.Apply(old, r.keepWhole), nil
+		return window.Cut{From: len(old), Data: len(old)}.Apply(old, r.storeWhole), nil
 	}
-	budget := func() int { return r.gauge().Budget(fixed) } // less when a request for the summary was refused
-	summary, err := r.summarise(v, refused, budget, ev)
+	summary, err := r.summarise(v, tooLong, ev)
 	if ended := r.ctx.Err(); err != nil && ended != nil {
 		return nil, ended
 	}
-	if errors.Is(err, errTimeUp) { // nothing is cut if there is no next request
+	if errors.Is(err, errTimeUp) { // no next request will need a shorter conversation
 		return nil, err
 	}
 	if err != nil {
@@ -127,15 +129,15 @@ func (r *run) replaceBySummary(v *toolkit.View, from, fixed int, refused bool, e
 			continue
 		}
 		var fits bool
-		msgs = r.withSummary(v, summary, from, budget())
-		if cut, fits = window.WithSummary(msgs, len(msgs)-len(old[from:]), budget()); fits {
+		msgs = r.withSummary(v, summary, from, r.budget(v))
+		if cut, fits = window.WithSummary(msgs, len(msgs)-len(old[from:]), r.budget(v)); fits {
 			break
 		}
 	}
-	return cut.Apply(msgs, r.keepWhole), nil
+	return cut.Apply(msgs, r.storeWhole), nil
 }
 
-// compactNow replaces all but the newest step with a summary because the user wants it.
+// compactNow replaces all messages but the newest step with a summary, for the input [Compact].
 func (r *run) compactNow() error {
 	old := r.st.Messages
 	from := window.KeepFrom(old, 0)
@@ -146,20 +148,20 @@ func (r *run) compactNow() error {
 	if err != nil {
 		return err
 	}
-	fixed, ev := r.fixed(v), new(event.Compaction)
-	budget := func() int { return r.gauge().Budget(fixed) }
-	if ev.Summary, err = r.summarise(v, false, budget, ev); err != nil {
+	ev := new(event.Compaction)
+	if ev.Summary, err = r.summarise(v, false, ev); err != nil {
 		return fmt.Errorf("the conversation is not compacted, as the model gave no summary: %w", err)
 	}
-	msgs := r.withSummary(v, ev.Summary, from, budget())
+	msgs := r.withSummary(v, ev.Summary, from, r.budget(v))
 	if window.Messages(msgs) >= window.Messages(old) {
 		return nil
 	}
-	return r.rewrite(fixed, msgs, ev)
+	return r.rewrite(v, msgs, ev)
 }
 
-func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) error {
-	g := r.gauge()
+// rewrite replaces the messages of the conversation, saves the State, and emits ev with the sizes.
+func (r *run) rewrite(v *toolkit.View, msgs []*message.Message, ev *event.Compaction) error {
+	g, fixed := r.gauge(), r.fixed(v)
 	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
 	ev.Dropped = len(r.st.Messages) - len(msgs)
 	g.Rewritten()
@@ -176,22 +178,22 @@ func (r *run) fitData(v *toolkit.View) error {
 	if limit < 0 || n <= limit {
 		return nil
 	}
-	drop := n - limit/2
+	excess := n - limit/2 // half of the limit, so that the next replacement is not needed soon
 	return r.replaceData(v, func(d *message.Data, tool string) string {
-		if drop--; drop < 0 {
+		if excess--; excess < 0 {
 			return ""
 		}
 		return window.RemovedNote(d, tool)
 	})
 }
 
-// replaceData replaces images and files with notes, in the order of the conversation.
+// replaceData replaces the images and files for which note returns a text. It calls note in the order of the conversation.
 func (r *run) replaceData(v *toolkit.View, note window.Note) error {
-	return r.rewrite(r.fixed(v), window.WithoutData(r.st.Messages, note), new(event.Compaction))
+	return r.rewrite(v, window.WithoutData(r.st.Messages, note), new(event.Compaction))
 }
 
-// newestImage returns the last image that a request of the conversation contains, nil for none. The model's
-// own images are not sent.
+// newestImage returns the last image in the conversation that is sent to the model, nil for none: images in the model's
+// own messages are not sent.
 func (r *run) newestImage() *message.Data {
 	for _, m := range slices.Backward(r.st.Messages) {
 		if m.Role == message.RoleAssistant {
@@ -206,8 +208,8 @@ func (r *run) newestImage() *message.Data {
 	return nil
 }
 
-// withoutDamaged returns blocks with damaged images replaced by a note: otherwise a server would refuse the
-// conversation, now and after every resume.
+// withoutDamaged returns blocks with damaged images replaced by a note, and wrong media types of images corrected:
+// otherwise a server would refuse every request with the conversation.
 func withoutDamaged(blocks message.Blocks) message.Blocks {
 	blocks, _ = window.MapBlocks(blocks, func(b message.Block) message.Block {
 		d, ok := b.(*message.Data)
@@ -227,9 +229,9 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 	return blocks
 }
 
-// keepWhole stores the full text of a result that is about to be cut, if there is a store for it.
-func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
-	res = redacted(r.cfg.Redact, res) // before it is cut: a part of a secret is not recognized
+// storeWhole is a [window.Keeper]: it stores the whole text of a result in Window.Results, unless it is already there.
+func (r *run) storeWhole(res *message.ToolResult) (redactedRes *message.ToolResult, why string) {
+	res = redacted(r.cfg.Redact, res) // before it is cut: part of a secret is not recognized
 	store := r.cfg.Window.Results
 	if store != nil && res.Kept {
 		return res, ""
