@@ -27,17 +27,21 @@ type finalAnswer struct {
 	reminders int             // how often remind has sent finalHint
 }
 
-// A valueArgument makes arguments, which must be an object, of a T that is not a struct.
+// A valueArgument makes arguments, which must be an object, of a T that does not encode to an object.
 type valueArgument[T any] struct {
 	Value T `json:"value"`
 }
 
 func isString[T any]() bool { return reflect.TypeFor[T]() == reflect.TypeFor[string]() }
 
-func isStruct[T any]() bool { return reflect.TypeFor[T]().Kind() == reflect.Struct }
+// encodesToObject reports whether T is a struct that encodes to an object, unlike a time.Time.
+func encodesToObject[T any]() bool {
+	data, err := json.Marshal(new(T))
+	return reflect.TypeFor[T]().Kind() == reflect.Struct && (err != nil || data[0] == '{') // tool.New reports the error
+}
 
 func newFinal[T any]() (*finalAnswer, error) {
-	if isStruct[T]() {
+	if encodesToObject[T]() {
 		return newFinalWith[T]()
 	}
 	return newFinalWith[valueArgument[T]]()
@@ -52,7 +56,7 @@ func newFinalWith[In any]() (*finalAnswer, error) {
 
 // decodeFinal returns the answer from the arguments of final_answer.
 func decodeFinal[T any](raw json.RawMessage) (T, error) {
-	if isStruct[T]() {
+	if encodesToObject[T]() {
 		var v T
 		err := json.Unmarshal(raw, &v)
 		return v, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
@@ -68,6 +69,12 @@ func TestReplyAsOtherTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "list", list, []string{"a", "b"})
+	a, _ = newAgent(t, Config{}, calls(`f final_answer {"value":"2026-01-02T00:00:00Z"}`))
+	day, err := ReplyAs[time.Time](t.Context(), a, new(State), Say("When?")) // a struct that does not encode to an object
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "time", day, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 	if _, err := ReplyAs[chan int](t.Context(), a, new(State), Say("?")); err == nil {
 		t.Error("a channel was accepted as the type of an answer")
 	}
