@@ -118,7 +118,7 @@ func redactValue(r *redact.Redactor, v reflect.Value) (clean reflect.Value, foun
 	return v, false
 }
 
-// redactMap also redacts the keys. If two keys become equal, the value of the greater one is kept.
+// redactMap also redacts the keys. If two keys become equal, the value of the greater key is kept.
 func redactMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()

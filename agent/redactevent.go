@@ -8,21 +8,21 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// An eventRedactor removes secrets from the events of a run. The State and the model keep them: a model that has read
-// a key with one tool must be able to use it with the next, and a call must run with the arguments that were judged.
-// The permission rules decide what the model may do with secrets; this type keeps them out of files, screens and logs.
+// An eventRedactor removes secrets from the events of a run, and so from files, screens and logs. The State and the model
+// keep the secrets: a model that has read a key with one tool must be able to use the key with the next, and a call must
+// run with the arguments that were judged. The permission rules decide what the model may do with secrets.
 type eventRedactor struct {
 	r    *redact.Redactor
 	held []*heldText // the texts that are being streamed, in the order in which they began
 }
 
-// heldText is a text that arrives in deltas. Its end is held back as long as it could be the beginning of a secret.
-// Arguments are held back completely: an escape sequence of JSON can hide any letter until the whole string has
-// arrived.
+// A heldText is a text that arrives in deltas. The end of the text is held back as long as it could be the beginning of
+// a secret. Arguments are held back completely: an escape sequence of JSON can hide any letter until the whole string
+// has arrived.
 type heldText struct {
 	key      textKey
 	text     *redact.Stream
-	args     json.RawMessage
+	args     json.RawMessage // instead of text, for arguments
 	newDelta func(text string) event.Event
 }
 
@@ -74,10 +74,10 @@ func (er *eventRedactor) redact(ev event.Event) []event.Event {
 		return append(er.flush(isOutputOf(ev.Call)), redacted(er.r, ev))
 	case *event.Elicitation, *event.Sampling: // a call has caused these, so the model's current text may continue
 		return []event.Event{redacted(er.r, ev)}
-	case *event.Background: // not emitted: no more deltas of the call follow, and the held text may be half a secret
-		er.flush(isOutputOf(ev.Call))
-	case *event.Discard: // not emitted: the consumer discards the deltas of this text
-		er.flush(isModelText)
+	case *event.Background:
+		er.flush(isOutputOf(ev.Call)) // dropped: no more deltas of the call follow, and the held text may be half a secret
+	case *event.Discard:
+		er.flush(isModelText) // dropped: the consumer discards the earlier deltas of this text, too
 	}
 	return append(er.flush(isModelText), redacted(er.r, ev))
 }

@@ -114,7 +114,7 @@ func (r *run) run(inputs []Input) {
 	r.end(reason, err)
 }
 
-// check returns an error if the run cannot begin. Until then nothing has changed in the State.
+// check returns an error if the run cannot begin. The State is then unchanged.
 func (r *run) check(inputs []Input) error {
 	if err := r.resumeHandoff(); err != nil {
 		return err

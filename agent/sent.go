@@ -36,7 +36,7 @@ func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 	if r.st.sent == nil {
 		r.st.sent = new(sentParts)
 	}
-	s := r.st.sent // of the previous request, until add has replaced the parts
+	s := r.st.sent // the parts of the previous request, until add replaces them
 	same, differs := 0, false
 	add := func(source any, part func() event.Part) {
 		if !differs && same < len(s.parts) && (s.sources[same] == source || part() == s.parts[same]) {

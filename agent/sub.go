@@ -90,12 +90,12 @@ func newSubagent[In, Out any](a *Agent, name, description string, prompt func(In
 		if isString[Out]() {
 			return a.delegate(ctx, task, nil, nil)
 		}
-		f, err := newFinal[Out]()
+		final, err := newFinal[Out]()
 		if err != nil {
 			return tool.Chunk{}, err
 		}
-		return a.delegate(ctx, task, f, func() (tool.Chunk, error) {
-			answer, err := decodeFinal[Out](f.value)
+		return a.delegate(ctx, task, final, func() (tool.Chunk, error) {
+			answer, err := decodeFinal[Out](final.value)
 			if err != nil {
 				return tool.Chunk{}, err
 			}
@@ -165,7 +165,7 @@ func (a *Agent) delegate(ctx context.Context, task string, final *finalAnswer, t
 // runSub runs a sub-agent, passes its events to the outer run, and returns the End.
 func (a *Agent) runSub(ctx context.Context, st *State, final *finalAnswer, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
-		// The link is only for this sub-agent, not for calls of other tools.
+		// Without the link, which is not for the agents that this sub-agent calls.
 		for ev, err := range a.start(context.WithValue(ctx, subLinkKey{}, nil), st, final, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
@@ -258,8 +258,8 @@ type subLink struct {
 	lastSeq int64 // of the last event that was claimed
 }
 
-// claim reports whether the outer run must emit ev, and records that it does: an event may be both yielded by the
-// sub-agent and in a save, in either order.
+// claim reports whether the outer run must emit ev, and records that it does so: the outer run gets an event twice, when
+// the sub-agent yields it and in the sub-agent's next save.
 func (link *subLink) claim(ev event.Event) bool {
 	if ev.Head().Seq <= link.lastSeq {
 		return false
@@ -272,7 +272,7 @@ type subLinkKey struct{}
 
 // subLinkFor returns the link to the sub-agent that works on the call tc, and takes the answers for that sub-agent.
 func (r *run) subLinkFor(tc *toolCall) *subLink {
-	p, judge, c := r.currentPolicy(), r.agent.judge, tc.call // read now: the functions below run on other goroutines
+	p, judge, c := r.currentPolicy(), r.agent.judge, tc.call // here, since the sub-agent's goroutine calls link.judge
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
 	return &subLink{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
@@ -303,10 +303,11 @@ func (r *run) locate(call string) (owner *run, id string, err error) {
 	if c == nil {
 		return r, call, nil
 	}
-	if r, err = r.subRun(c); err != nil {
+	sub, err := r.subRun(c)
+	if err != nil {
 		return nil, "", err
 	}
-	return r.locate(inner)
+	return sub.locate(inner)
 }
 
 // subRun returns a run of the sub-agent that works on c, with its stored state. The run is only for checking answers: it

@@ -81,9 +81,6 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-// shorterAttempts is how often a summary of only the newest messages is requested, each time of half as many tokens, while
-// a server refuses the request as too long.
-const shorterAttempts = 3
 
 // summarise asks the model for a summary: of all messages, which are in the provider's cache, or, if a server refuses these
 // messages, of the newest messages that fit into the budget of [window.Gauge.Budget]. tooLong says that a server has already
@@ -98,12 +95,10 @@ func (r *run) summarise(v *toolkit.View, tooLong bool, ev *event.Compaction) (te
 			return text, err
 		}
 	}
-	divisor := 1
-	for range shorterAttempts {
+	for divisor := 1; divisor <= 4; divisor *= 2 { // three attempts, each with half as many tokens
 		if text, err = r.askSummary(v, r.newestMessages(r.budget(v)/divisor), ev); kindOf(err) != model.KindContextTooLong {
 			break
 		}
-		divisor *= 2
 	}
 	return text, err
 }
