@@ -81,7 +81,6 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-
 // summarise asks the model for a summary: of all messages, which are in the provider's cache, or, if a server refuses these
 // messages, of the newest messages that fit into the budget of [window.Gauge.Budget]. tooLong says that a server has already
 // refused them as too long. ev gets the usage.
