@@ -181,14 +181,17 @@ var lists = sync.OnceValue(func() (l wordLists) {
 	return l
 })
 
-// queryWords returns the words to search for, once each: those of the query, neighbours as one
+// queryWords returns the distinct words to search for: those of the query, neighbours as one
 // word ("to do" is todo), and the names for words with the same meaning.
 func queryWords(query string) []string {
 	var out []string
 	previous := ""
 	all := words(query)
 	for _, w := range all[:min(maxQuery, len(all))] {
-		add := slices.Concat(lists().same[w], lists().same[previous+w], []string{previous + w})
+		add := slices.Clone(lists().same[w])
+		if previous != "" {
+			add = append(append(add, lists().same[previous+w]...), previous+w)
+		}
 		if !lists().stop[w] {
 			add = append(add, w)
 		}

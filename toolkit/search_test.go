@@ -92,6 +92,16 @@ func TestWithSearch(t *testing.T) {
 	}
 }
 
+// TestSearchStopWords: a stop word finds nothing, wherever it is in the query.
+func TestSearchStopWords(t *testing.T) {
+	tk, s := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("mail", "mail_of_the_day")}}), new(toolkit.Scope)
+	for _, query := range []string{"the", "of the", "the file"} {
+		if hits, err := tk.Search(t.Context(), s, query, "", 10); err != nil || len(hits) > 0 {
+			t.Errorf("%q finds %v, %v", query, hits, err)
+		}
+	}
+}
+
 // FuzzSearch: no query panics or finds more than the limit.
 func FuzzSearch(f *testing.F) {
 	for _, q := range []string{"", "PRs", "to do", "日本語 ÄÖ ß", "\xff\x00ing", "ments ss ed", strings.Repeat("file ", 1000)} {
