@@ -564,3 +564,30 @@ func TestRemoveGroupWithSettings(t *testing.T) {
 type almost struct{ tool.Tool }
 
 func (almost) Remind() string { return "" }
+
+// TestExcludedNamesTheOther: the error names two groups that exclude each other, not the last of the requested groups.
+func TestExcludedNamesTheOther(t *testing.T) {
+	child := group("child", "c")
+	child.Parents = []string{"parent"}
+	tk := newToolkit(t, toolkit.Config{
+		Groups:    []toolkit.Group{group("parent", "p"), child, group("rival", "r"), group("other", "o")},
+		Exclusive: [][]string{{"parent", "rival"}},
+	})
+	for _, row := range []struct {
+		names []string
+		group string
+	}{
+		{[]string{"parent", "rival", "other"}, "parent"},
+		{[]string{"child", "rival", "other"}, "child"}, // closed with its parent
+	} {
+		s := new(toolkit.Scope)
+		if _, err := tk.Enable(t.Context(), s, "parent"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tk.Enable(t.Context(), s, row.names...)
+		e, ok := errors.AsType[*toolkit.GroupError](err)
+		if !ok || e.Reason != toolkit.ReasonExcluded || e.Group != row.group || !slices.Equal(e.Others, []string{"rival"}) {
+			t.Errorf("%q: %v, want that %s and rival exclude each other", row.names, err, row.group)
+		}
+	}
+}

@@ -250,13 +250,17 @@ func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) er
 	return nil
 }
 
-// checkAllOpen fails if opening one of the groups has closed another.
-func (c *catalogue) checkAllOpen(p plan, groups []int) error {
-	for _, g := range groups {
-		if !slices.Contains(p.active, g) {
-			last := groups[len(groups)-1]
-			return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names([]int{last})}
+// checkAllOpen fails if opening one of the requested groups has closed another, or an ancestor of another.
+func (c *catalogue) checkAllOpen(p plan, requested []int) error {
+	for _, g := range requested {
+		if slices.Contains(p.active, g) {
+			continue
 		}
+		closesG := func(r int) bool {
+			return slices.ContainsFunc(append(c.ancestors(g), g), func(i int) bool { return c.excludes(i, r) })
+		}
+		others := slices.DeleteFunc(slices.Clone(requested), func(r int) bool { return !closesG(r) })
+		return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names(others[len(others)-1:])}
 	}
 	return nil
 }
