@@ -67,7 +67,7 @@ func (tk *Toolkit) trackChange(c *catalogue, s *Scope) func([]step) Change {
 	listDigest := func() string {
 		r := c.stateOf(s)
 		c.evalPredicates(r)
-		_, digest := tk.show(c, s, r)
+		_, digest := tk.toolInfos(c, s, r)
 		return digest()
 	}
 	before := listDigest()

@@ -19,7 +19,7 @@ func (c *catalogue) checkGroup(g *Group) error {
 	switch {
 	case g.Name == "":
 		return errors.New("a group has no name; give it one")
-	case g.Name == basicLabel && c.rules.defaultLabel == "": // with a defaultLabel, the basic group has that label
+	case g.Name == defaultBasicLabel && c.rules.defaultLabel == "": // with a defaultLabel, the basic group has that label
 		return fmt.Errorf("group %q: the name is reserved for the group that is always open; rename it, or use Config.Basic", g.Name)
 	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames: // tmcp's groups need none
 		return fmt.Errorf("group %q has no description; add one, so that the model knows when to open the group", g.Name)
@@ -136,7 +136,7 @@ func (c *catalogue) checkInitial() error {
 	if c.rules.looseQuota {
 		return nil
 	}
-	if e := c.overQuota(c.measure(open), measure{}); e != nil {
+	if e := c.overQuota(c.usageOf(open), usage{}); e != nil {
 		return fmt.Errorf("initial groups: %s", e.excess())
 	}
 	return nil

@@ -49,7 +49,7 @@ func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMes
 
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	args := schema(nil, prop("groups", `"type":"array","items":{"type":"string"}`, "Names of groups.")) // as in wags
-	if !tk.current.Load().rules.lenient() {
+	if !tk.current.Load().rules.quietRefusals {
 		names := []string{} // of all groups, as one call may open a group and then its child
 		for _, g := range groups {
 			names = append(names, g.Name)
@@ -124,9 +124,9 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res, failed: tk.isFailure(steps)}, nil
 }
 
-// isFailure reports whether a call failed: every step was refused, and the preset is not lenient.
+// isFailure reports whether a call failed: every step was refused, and the preset has no quietRefusals.
 func (tk *Toolkit) isFailure(steps []step) bool {
-	return !tk.current.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
+	return !tk.current.Load().rules.quietRefusals && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
 
 // disableEach runs disable_tools. It reports a child that was closed with its parent earlier in the
@@ -171,7 +171,7 @@ func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) 
 			return nil, errors.New("groups must be a list of names")
 		}
 	}
-	if len(names) == 0 && !tk.current.Load().rules.lenient() {
+	if len(names) == 0 && !tk.current.Load().rules.quietRefusals {
 		return nil, fmt.Errorf("no group was named; give groups, a list of names out of: %s", strings.Join(shownGroups(tk.Groups(s)), ", "))
 	}
 	return names, nil
@@ -293,7 +293,7 @@ func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
 			open = append(open, i)
 		}
 	}
-	return c.cfg.MaxTools, c.measure(open).tools
+	return c.cfg.MaxTools, c.usageOf(open).tools
 }
 
 // enabledList returns the part of the description of disable_tools that changes.

@@ -173,7 +173,7 @@ func (b *body) withheld(name string) error {
 			continue
 		}
 		for _, s := range g.sources {
-			if w, ok := s.src.(interface{ Withheld(string) error }); ok {
+			if w, ok := s.inner.(interface{ Withheld(string) error }); ok {
 				if err := w.Withheld(name); err != nil {
 					return err
 				}

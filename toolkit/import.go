@@ -13,7 +13,7 @@ func Import(groups []Group) []Group {
 	index := map[string]int{}
 	var out []Group
 	for _, g := range groups {
-		if _, ok := index[g.Name]; ok || g.Name == "" || g.Name == basicLabel {
+		if _, ok := index[g.Name]; ok || g.Name == "" || g.Name == defaultBasicLabel {
 			continue
 		}
 		index[g.Name] = len(out)

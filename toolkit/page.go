@@ -29,7 +29,7 @@ func page[T any](r *rules, items []T, name func(T) string, cursor string, size i
 		for i, item := range items {
 			names[i] = name(item)
 		}
-		if start, err = r.start(cursor, names); err != nil {
+		if start, err = r.positionAfter(cursor, names); err != nil {
 			return nil, "", err
 		}
 	}
@@ -37,5 +37,5 @@ func page[T any](r *rules, items []T, name func(T) string, cursor string, size i
 	if size <= 0 || len(items) <= end {
 		return items[start:], "", nil
 	}
-	return items[start:end:end], r.cursor(end-1, name(items[end-1])), nil
+	return items[start:end:end], r.cursorAfter(end-1, name(items[end-1])), nil
 }

@@ -20,7 +20,7 @@ func (p Preset) LabelsOnly() bool { return p.labelsOnly }
 
 // Replaces reports whether the later of two tools or settings with one name replaces the earlier.
 // With other presets two settings are an error, and two tools are an error or are both kept.
-func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
+func (p Preset) Replaces() bool { return p.onDuplicate == laterReplaces }
 
 // AgentScope returns the rules of AgentScope's Toolkit: [ResetTools]; tools are listed in order of registration; later
 // tools shadow earlier ones. According to its documents, an answer has only the instructions of newly opened groups.
@@ -28,7 +28,7 @@ func AgentScope() Preset {
 	code := rules{
 		control:         ResetTools(nil),
 		order:           byRegistration,
-		sameName:        laterShadows,
+		onDuplicate:     laterShadows,
 		replaceControls: true,
 	}
 	documented := code
@@ -75,7 +75,7 @@ func TrustGraph() Preset {
 	return Preset{rules: rules{
 		labelsOnly:   true,
 		order:        byRegistration,
-		sameName:     laterReplaces,
+		onDuplicate:  laterReplaces,
 		defaultLabel: "default",
 		opaque:       true,
 	}}

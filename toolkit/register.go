@@ -3,20 +3,21 @@ package toolkit
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A registrar fills a catalogue with tools. Its own fields are not needed afterwards.
+// A registrar fills a catalogue with tools. Only the catalogue outlives it.
 type registrar struct {
 	*catalogue
-	settings map[string]*Setting
-	spare    []entry // allocated together; newEntry takes the next
-	last     *place  // the place of the last entry
+	settings  map[string]*Setting // by name of the tool
+	spare     []entry             // for the host's tools, allocated together; newEntry takes the next
+	lastPlace *place              // of the entry before; see setPlace
 }
 
-// readSettings indexes the settings by tool. The groups in them must exist, unless Config.LabelsOnly is set.
+// readSettings indexes the settings by tool. The groups in the settings must exist, unless Config.LabelsOnly is set.
 func (r *registrar) readSettings() error {
 	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
 	for i := range r.cfg.Settings {
@@ -34,8 +35,9 @@ func (r *registrar) readSettings() error {
 	return nil
 }
 
-// reserve collects the names of control tools. A name in Config.Hidden stays free for other tools.
-func (r *registrar) reserve(tk *Toolkit) error {
+// reserveControlNames reserves the names of control tools, except those in Config.Hidden, for which other tools may
+// then be registered.
+func (r *registrar) reserveControlNames(tk *Toolkit) error {
 	reserved := map[string]bool{}
 	if len(r.groups) > 0 && r.control.Tools != nil {
 		for _, t := range r.control.Tools(tk, nil, r.groupInfos(r.resolve(state{ceiling: Only("*")}))) {
@@ -59,7 +61,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	if err := r.readSettings(); err != nil {
 		return err
 	}
-	if err := r.reserve(tk); err != nil {
+	if err := r.reserveControlNames(tk); err != nil {
 		return err
 	}
 	n := 0
@@ -70,7 +72,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 		}
 	}
 	r.spare, r.entries = make([]entry, n), make([]*entry, 0, n)
-	// Register the host's tools first, so that a source cannot take one of their names.
+	// Register the host's tools first, so that a tool of a source cannot take the name of a host's tool.
 	for _, g := range r.allGroups() {
 		for _, t := range g.Tools {
 			if err := r.add(g, t, nil); err != nil {
@@ -82,17 +84,17 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	for _, g := range r.allGroups() {
 		for i, s := range g.Sources {
 			hasSources = true
-			src, err := tk.source(s)
+			src, err := tk.wrapSource(s)
 			if err != nil {
 				return err
 			}
-			g.Sources[i] = src
+			g.Sources[i] = src // see source.Tools
 			g.sources = append(g.sources, src)
 			r.addListed(g, src)
 		}
 	}
 	for _, s := range r.cfg.Settings {
-		if len(r.named(s.Tool)) == 0 && !hasSources {
+		if len(r.named(s.Tool)) == 0 && !hasSources { // a source may list the tool later
 			return fmt.Errorf("tool %q has a setting but is not registered; remove the setting or register the tool", s.Tool)
 		}
 	}
@@ -100,14 +102,14 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	return nil
 }
 
-// addListed adds the tools that a source listed. It skips an invalid tool instead of failing, as
-// catalogues are rebuilt in the middle of runs.
+// addListed adds the tools that a source listed. An invalid tool is skipped, since an error would
+// end the run in the middle of which the catalogue is rebuilt.
 func (r *registrar) addListed(g *group, src *source) {
 	if r.listings == nil {
 		r.listings = map[*source]*listing{}
 	}
-	l, ok := r.listings[src] // one list for all groups that have the source
-	if !ok {
+	l, ok := r.listings[src]
+	if !ok { // load once, so that all groups with the source get the same list even if a fetch ends meanwhile
 		l = src.listing.Load()
 		r.listings[src] = l
 	}
@@ -141,13 +143,13 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	} else if err := r.rules.checkPath(info.Name, g.Name, r.hasGroup); err != nil {
 		return r.toolError(g, info.Name, err)
 	}
-	onDuplicate := r.rules.sameName
+	onDuplicate := r.rules.onDuplicate
 	if from != nil {
 		onDuplicate = refused
 	}
-	here := place{home: g.index, setting: &noSetting, from: from}
+	newPlace := place{home: g.index, setting: &noSetting, from: from}
 	if s := r.settings[info.Name]; s != nil {
-		here.setting = s
+		newPlace.setting = s
 	}
 	for _, old := range r.named(info.Name) {
 		switch {
@@ -155,15 +157,15 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 			r.put(old, *old.place, g)
 			return nil
 		case from != nil && old.from != nil && sameOrigin(old.tool, t):
-			there := *old.place
-			if from.at.After(old.from.at) {
-				old.tool, there.from = t, from
+			oldPlace := *old.place
+			if from.at.After(old.from.at) { // the newer definition is used in all groups
+				old.tool, oldPlace.from = t, from
 			}
-			r.put(old, there, g)
+			r.put(old, oldPlace, g)
 			return nil
 		case onDuplicate == laterReplaces:
 			old.tool = t
-			r.put(old, here, g)
+			r.put(old, newPlace, g)
 			return nil
 		case onDuplicate == laterShadows:
 			r.shadows = true
@@ -172,8 +174,8 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		}
 	}
 	e := r.newEntry()
-	e.tool, e.name, e.predicate = t, info.Name, -1
-	r.put(e, here, g)
+	e.tool, e.name, e.predicate = t, info.Name, -1 // finish sets predicate
+	r.put(e, newPlace, g)
 	r.addEntry(e)
 	return nil
 }
@@ -202,29 +204,30 @@ func (r *registrar) toolError(g *group, name string, err error) error {
 	return fmt.Errorf("tool %q in %s: %w", name, r.groupTitle(g.index), err)
 }
 
-// addEntry appends e, which is new, to the entries and to the index by name.
+// addEntry appends a new entry. With more than maxLinear entries it also indexes them by name.
 func (r *registrar) addEntry(e *entry) {
 	r.entries = append(r.entries, e)
 	n := len(r.entries)
 	if n <= maxLinear {
 		return
 	}
-	from := n - 1
+	first := n - 1 // the first entry that is not in the index
 	if r.tools == nil {
-		r.tools, from = make(map[string][]*entry, cap(r.entries)), 0
+		r.tools, first = make(map[string][]*entry, cap(r.entries)), 0
 	}
-	for i, e := range r.entries[from:] {
-		if same := r.tools[e.name]; same != nil {
-			r.tools[e.name] = append(same, e)
-		} else { // usually the only tool of that name
-			r.tools[e.name] = r.entries[from+i : from+i+1 : from+i+1]
+	for i := first; i < n; i++ {
+		name := r.entries[i].name
+		if same := r.tools[name]; same != nil {
+			r.tools[name] = append(same, r.entries[i])
+		} else { // usually the only tool with the name; a subslice allocates nothing
+			r.tools[name] = r.entries[i : i+1 : i+1]
 		}
 	}
 }
 
-// put adds e, with the place p, to the groups that its setting names; if the setting has none, to the group g in which
-// it was registered, or, if g is the basic group, to those that the tool's labels name: the host is trusted more than the tool. Labels without a group are kept for
-// ceilings and [Toolkit.Labels].
+// put adds the groups and labels of e to p and makes p the place of e. The groups are those that the setting names; if
+// its Groups are nil, the group g in which the tool was registered; if g is the basic group and the rules allow it,
+// those that the tool itself names. Names without a group are kept as labels, for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var names []string
 	explicit := p.setting.Groups != nil
@@ -253,13 +256,13 @@ func (r *registrar) put(e *entry, p place, g *group) {
 	r.setPlace(e, p)
 }
 
-// setPlace sets the place of e. Consecutive entries with equal places share one value.
+// setPlace makes p the place of e. Consecutive entries with equal places share one, to save memory.
 func (r *registrar) setPlace(e *entry, p place) {
-	if r.last == nil || !p.equal(r.last) {
-		shared := p // p itself stays on the stack
-		r.last = &shared
+	if r.lastPlace == nil || !p.equal(r.lastPlace) {
+		shared := p // &p would allocate even if the last place is shared
+		r.lastPlace = &shared
 	}
-	e.place = r.last
+	e.place = r.lastPlace
 }
 
 func (p *place) equal(q *place) bool {
@@ -267,7 +270,7 @@ func (p *place) equal(q *place) bool {
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
-// finish sorts the tools, a group's own before the tools of its sources, and builds the indexes by group and label.
+// finish sorts the tools by group, in each group the host's before those of sources, and indexes them by group and label.
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {
@@ -277,12 +280,12 @@ func (r *registrar) finish() {
 	if r.cfg.LabelsOnly {
 		r.labels = map[string][]*entry{}
 	}
-	basic := []string{r.rules.basicLabel()}
+	basicLabels := []string{r.rules.basicLabel()}
 	for i, e := range r.entries {
 		e.seq = int32(i)
 		if e.ungrouped && r.rules.ungrouped != unlabelled {
 			p := *e.place
-			p.labels = basic
+			p.labels = basicLabels
 			r.setPlace(e, p)
 		}
 		if r.labels != nil {
@@ -304,4 +307,23 @@ func (r *registrar) finish() {
 	if len(r.groups) == 0 {
 		r.always = r.entries
 	}
+}
+
+// sameTool reports whether a and b are the same value. Values that are not comparable count as different tools.
+func sameTool(a, b tool.Tool) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// sameOrigin reports whether two tools from sources are the same tool of the same server. A server is listed
+// separately for each of its groups, and may change its definitions in between.
+func sameOrigin(a, b tool.Tool) bool {
+	type origin interface{ Origin() (server, name string) } // implemented by the tools of package mcpclient
+	x, xOK := tool.As[origin](a)
+	y, yOK := tool.As[origin](b)
+	if !xOK || !yOK {
+		return false
+	}
+	xServer, xName := x.Origin()
+	yServer, yName := y.Origin()
+	return xServer == yServer && xName == yName
 }

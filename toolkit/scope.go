@@ -18,19 +18,19 @@ import (
 // Names that the toolkit does not know, such as that of a removed group, have no effect and
 // are dropped by the next transition.
 type Scope struct {
-	mu      sync.Mutex
-	decided bool     // the open groups are active, no longer the toolkit's initial groups
-	active  []string // in order of activation
-	byUser  []string // groups that the user was the last to open or close; the slice is never modified
-	phase   string
-	ceiling Ceiling
-	version uint64 // counts the changes of the fields above
-	last    *View  // the last view, if the scope has not changed since
+	mu           sync.Mutex
+	transitioned bool     // a transition has set active; until then the toolkit's initial groups are open
+	active       []string // the open groups, in order of activation; the slice is never modified
+	byUser       []string // groups that the user was the last to open or close; the slice is never modified
+	phase        string   // empty for none
+	ceiling      Ceiling
+	version      uint64 // counts the calls of change
+	lastView     *View  // nil if the scope has changed since
 
-	busy chan struct{} // holds one element while a transition runs
+	busy chan struct{} // holds one element while a transition runs; nil before the first
 }
 
-// undefined is the phase of a scope that has none.
+// undefined is what Scope.Phase returns for a scope without a phase.
 const undefined = "undefined"
 
 // Active returns the names of the groups that were opened, in that order, and whether any transition has taken
@@ -38,18 +38,18 @@ const undefined = "undefined"
 func (s *Scope) Active() ([]string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.active), s.decided
+	return slices.Clone(s.active), s.transitioned
 }
 
-// ByUser records that the user asked for the transition with this outcome, such as with a button. It changes only what
-// [GroupInfo].ByUser and event.Group.By report.
+// ByUser records that the user, not the model, caused the transition with this outcome, such as with a button. It only
+// changes what [GroupInfo].ByUser and event.Group.By report.
 func (s *Scope) ByUser(out Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byUser = slices.Concat(slices.DeleteFunc(slices.Clone(s.byUser), out.has), out.Closed, out.Opened)
 }
 
-// Phase returns the current phase; "undefined" if there is none. This is a phase
+// Phase returns the current phase; "undefined" if there is none. "undefined" is a phase
 // like any other: a tool that is limited to phases is visible in it only if its setting names "undefined" or "*".
 func (s *Scope) Phase() string {
 	s.mu.Lock()
@@ -77,33 +77,34 @@ func (s *Scope) SetCeiling(c Ceiling) {
 	s.change(func() { s.ceiling = c })
 }
 
-// Sub returns the scope for a sub-agent: a new one with the same ceiling.
+// Sub returns the scope for a sub-agent: a new scope with the ceiling of s.
 func (s *Scope) Sub() *Scope { return &Scope{ceiling: s.Ceiling()} }
 
-// change calls fn with the lock held and drops the cached view.
+// change calls fn, which changes fields, with the lock held, and drops the cached view.
 func (s *Scope) change(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn()
 	s.version++
-	s.last = nil
+	s.lastView = nil
 }
 
-// scopeJSON is the saved form. For each member, absent and empty differ.
+// scopeJSON is the saved form of a scope.
 type scopeJSON struct {
-	Active  []string `json:"active,omitzero"` // absent: undecided; []: nothing open
+	Active  []string `json:"active,omitzero"` // absent: the toolkit's initial groups; []: no group
 	ByUser  []string `json:"by_user,omitempty"`
 	Phase   string   `json:"phase,omitempty"`
 	Ceiling Ceiling  `json:"ceiling,omitzero"`
 }
 
-// MarshalJSON writes the scope: {"active": […], "phase": "…", "ceiling": […]}, each member only if it was set.
+// MarshalJSON writes the scope: {"active": […], "by_user": […], "phase": "…", "ceiling": […]}, without the members that
+// were not set.
 func (s *Scope) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := scopeJSON{ByUser: s.byUser, Phase: s.phase, Ceiling: s.ceiling}
-	if s.decided {
-		out.Active = append([]string{}, s.active...)
+	if s.transitioned {
+		out.Active = append([]string{}, s.active...) // [] if active is nil
 	}
 	return json.Marshal(out)
 }
@@ -115,12 +116,12 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("scope: %w", err)
 	}
 	s.change(func() {
-		s.active, s.decided, s.byUser, s.phase, s.ceiling = in.Active, in.Active != nil, in.ByUser, in.Phase, in.Ceiling
+		s.active, s.transitioned, s.byUser, s.phase, s.ceiling = in.Active, in.Active != nil, in.ByUser, in.Phase, in.Ceiling
 	})
 	return nil
 }
 
-// state is a scope at one moment.
+// A state is a copy of a scope's fields at one moment.
 type state struct {
 	active  []string
 	byUser  []string
@@ -128,12 +129,13 @@ type state struct {
 	ceiling Ceiling
 }
 
-// snapshot returns the current state of the scope, with the initial groups of c if there was no transition yet, and its version.
+// snapshot returns the current state of the scope, with the initial groups of c if there was no transition yet, and
+// the scope's version.
 func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := state{active: s.active, byUser: s.byUser, phase: s.phase, ceiling: s.ceiling}
-	if !s.decided {
+	if !s.transitioned {
 		st.active = c.cfg.Initial
 	}
 	if st.phase == "" {
@@ -142,34 +144,34 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	return st, s.version
 }
 
-// key returns a string that is equal only for states that are equal in everything that the gates use.
-func (st *scopeState) key() string {
-	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.isSet)
-	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
+// key returns a string that is equal only for states in which the same tools are visible, in the same order.
+func (r *scopeState) key() string {
+	b := strconv.AppendBool(make([]byte, 0, 64), r.ceiling.isSet)
+	for _, names := range [...][]string{r.ceiling.names, r.active, {r.phase}} {
 		b = strconv.AppendInt(b, int64(len(names)), 10)
 		for _, name := range names {
 			b = strconv.AppendQuote(b, name)
 		}
 	}
-	for _, result := range st.predicates {
+	for _, result := range r.predicates {
 		b = strconv.AppendBool(b, result)
 	}
 	return string(b)
 }
 
-// errReentrant is returned when a hook starts a transition of the scope whose transition is running the hook, which
-// would deadlock.
-var errReentrant = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
+// errFromHook is returned when a hook starts a transition of the scope whose transition runs the hook: waiting for that
+// transition to end would deadlock.
+var errFromHook = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
 
-// hookCtx is the context key that marks a scope while its transition runs a hook. So a hook that changes this scope,
-// directly or from a hook of another scope, gets an error. A hook that uses another context deadlocks instead.
+// hookCtx is the key that marks a scope in the context of its hooks, so that begin can return errFromHook, also if the
+// hook was run by a transition of another scope. A hook that uses another context deadlocks.
 type hookCtx struct{ scope *Scope }
 
 // begin waits for other transitions of the scope. busy is a channel instead of a mutex, so that waiting ends
 // with ctx, and separate from s.mu, so that listing and saving do not wait for hooks.
 func (s *Scope) begin(ctx context.Context) error {
 	if ctx.Value(hookCtx{s}) != nil {
-		return errReentrant
+		return errFromHook
 	}
 	s.mu.Lock()
 	if s.busy == nil {
@@ -177,7 +179,7 @@ func (s *Scope) begin(ctx context.Context) error {
 	}
 	busy := s.busy
 	s.mu.Unlock()
-	select {
+	select { // first without ctx: without another transition, begin succeeds even if ctx has ended
 	case busy <- struct{}{}:
 		return nil
 	default:

@@ -2,15 +2,14 @@ package toolkit
 
 import "slices"
 
-// Select returns the ceiling of the named groups and, for depth-1 levels, of the groups that they contain, which
-// are those that name them as a parent. A depth of 0 means all levels. Contained is sorted: the groups that the
-// ceiling grants in addition to the named ones, and those one level deeper, which a client may offer next. Unknown
-// has the names without a group. Cycles are allowed.
+// Select returns the ceiling that grants the named groups and, for depth-1 levels, the groups that have a granted group
+// as a parent. A depth of 0 means all levels. Contained has, sorted, the granted groups that were not named, and the
+// groups one level deeper, which a client may offer next. Unknown has the names without a group. Cycles are allowed.
 //
 // A client filters by MCP's groups in this way. The ceiling has no effect until the host sets it on a scope.
 func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, contained, unknown []string) {
 	c := tk.current.Load()
-	var level, granted []int
+	var level, granted []int // level: the groups whose children are next
 	for _, name := range groups {
 		i, ok := c.index[name]
 		switch {
@@ -21,7 +20,7 @@ func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, containe
 		}
 	}
 	seen := slices.Clone(level)
-	for step := 1; len(level) > 0; step++ {
+	for n := 1; len(level) > 0; n++ {
 		granted = append(granted, level...)
 		var next []int
 		for _, g := range level {
@@ -33,7 +32,7 @@ func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, containe
 				}
 			}
 		}
-		if step == depth {
+		if n == depth {
 			break
 		}
 		level = next

@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	listTimeout = 30 * time.Second // for a source to list its tools
-	retryAfter  = 30 * time.Second // before a source that failed is listed again
+	listTimeout = 30 * time.Second // the time that a source has to list its tools
+	retryAfter  = 30 * time.Second // the time until a source that failed is listed again, unless Config.Refresh is shorter
 )
 
 // A source is a registered tool.Source and its last list. It survives a change of the catalogue, so that
 // the list need not be fetched again.
 type source struct {
-	src     tool.Source
+	inner   tool.Source
 	name    string
-	known   []string      // the names of its tools in an earlier run; nil if they are not known
-	busy    chan struct{} // holds one element while the list is fetched
-	listing atomic.Pointer[listing]
-	stale   atomic.Bool // the list must be fetched again, even if it is not due
+	known   []string                // the result of its method Known; nil without that method
+	busy    chan struct{}           // holds one element while the list is fetched
+	listing atomic.Pointer[listing] // nil until the list was fetched
+	stale   atomic.Bool             // the list must be fetched again, even if it is not due
 }
 
-// A listing is the list of a source, and when it was fetched. It is immutable.
+// A listing is the list of a source. It is immutable.
 type listing struct {
 	tools        []tool.Tool
 	instructions string
-	err          error // of the last fetch; tools and instructions are then of an earlier fetch
-	at           time.Time
+	err          error     // of the last fetch; if set, tools and instructions are those of an earlier fetch
+	at           time.Time // of the last fetch
 }
 
-// source returns the record of s. The caller holds tk.mu.
-func (tk *Toolkit) source(s tool.Source) (*source, error) {
+// wrapSource returns the source whose inner source is s, or s if it is a *source already. The caller holds tk.mu.
+func (tk *Toolkit) wrapSource(s tool.Source) (*source, error) {
 	if s == nil {
 		return nil, errors.New("a source is nil; remove it")
 	}
@@ -50,7 +50,7 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if canBeKey && tk.sources[s] != nil {
 		return tk.sources[s], nil
 	}
-	src := &source{src: s, name: fmt.Sprintf("%T", s), busy: make(chan struct{}, 1)}
+	src := &source{inner: s, name: fmt.Sprintf("%T", s), busy: make(chan struct{}, 1)}
 	if n, ok := s.(interface{ Name() string }); ok {
 		src.name = n.Name()
 	}
@@ -63,13 +63,13 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	return src, nil
 }
 
-// Tools makes a source a tool.Source. In a catalogue's configuration the source replaces src, so that the next catalogue
-// built from it finds the list even if src is not comparable.
-func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
+// Tools makes a *source a tool.Source. It replaces its inner source in the Config of the catalogue, so that the list is
+// found when the catalogue is rebuilt, even if the inner source is not comparable.
+func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.inner.Tools(ctx) }
 
 // Refresh reports a change that the toolkit cannot see: of a source's list, or of what a
-// predicate depends on. Sources are listed again when a view needs them, including those
-// that are being listed, and listeners are called once.
+// predicate depends on. All sources, including those that are being listed now, are listed again when a
+// view needs them. Listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
 	for _, g := range tk.current.Load().allGroups() {
@@ -78,38 +78,38 @@ func (tk *Toolkit) Refresh() {
 		}
 	}
 	tk.mu.Unlock()
-	tk.epoch.Add(1)
+	tk.refreshes.Add(1)
 	tk.notify(Change{Tools: true})
 }
 
-// upToDate returns the catalogue with the current lists of the sources. If several callers wait for the same lists,
+// withLists returns a catalogue with the current lists of the sources. If several callers wait for the same lists,
 // only the first builds the catalogue.
-func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
-	if c := tk.current.Load(); c.has(sources) {
+func (tk *Toolkit) withLists(sources []*source) (*catalogue, error) {
+	if c := tk.current.Load(); c.hasLists(sources) {
 		return c, nil
 	}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
 	old := tk.current.Load()
-	if old.has(sources) {
+	if old.hasLists(sources) {
 		return old, nil
 	}
 	c, err := build(tk, old.cfg)
 	if err != nil {
 		return nil, fmt.Errorf("toolkit: %w", err)
 	}
-	c.prompt = old.prompt
+	c.prompt = old.prompt // which depends only on the configuration; see loadState
 	tk.install(c)
 	return c, nil
 }
 
-// has reports whether the catalogue was built from the sources' current lists.
-func (c *catalogue) has(sources []*source) bool {
+// hasLists reports whether the catalogue was built with the current lists of the sources.
+func (c *catalogue) hasLists(sources []*source) bool {
 	return !slices.ContainsFunc(sources, func(s *source) bool { return c.listings[s] != s.listing.Load() })
 }
 
-// lists reports whether a source listed a tool of that name.
-func (c *catalogue) lists(name string) bool {
+// isListed reports whether a source listed a tool with this name.
+func (c *catalogue) isListed(name string) bool {
 	for _, l := range c.listings {
 		if l != nil && slices.ContainsFunc(l.tools, func(t tool.Tool) bool { return t.Info().Name == name }) {
 			return true
@@ -118,7 +118,7 @@ func (c *catalogue) lists(name string) bool {
 	return false
 }
 
-// due returns when the list must be fetched again; zero for never.
+// due returns when the list must be fetched again; zero for never. refresh is Config.Refresh.
 func (l *listing) due(refresh time.Duration) time.Time {
 	switch {
 	case l.err != nil && (refresh == 0 || refresh > retryAfter):
@@ -139,7 +139,7 @@ func (s *source) fresh(refresh time.Duration) bool {
 	return due.IsZero() || time.Now().Before(due)
 }
 
-// fetch lists the source's tools, unless another caller has done so in the meantime.
+// fetch lists the source's tools, unless another caller has listed them while fetch waited.
 // Only the context's error is returned: a source that fails keeps its last list.
 func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {
@@ -151,9 +151,9 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	if s.fresh(refresh) {
 		return nil
 	}
-	s.stale.Store(false)
+	s.stale.Store(false) // before listing, so that a Refresh in the meantime is not lost
 	tools, err := s.list(ctx)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // the source may have failed because of that
 		s.stale.Store(true)
 		return context.Cause(ctx)
 	}
@@ -167,7 +167,7 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	return nil
 }
 
-// list lists the source's tools, with a time limit. A panic is returned as an error.
+// list calls the source's Tools with a time limit. A panic is returned as an error.
 func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -176,7 +176,7 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	tools, err = s.src.Tools(ctx)
+	tools, err = s.inner.Tools(ctx)
 	if err == nil && slices.Contains(tools, nil) {
 		return nil, errors.New("the source listed a nil tool")
 	}
@@ -190,7 +190,7 @@ func (s *source) instructions() (text string) {
 			text = ""
 		}
 	}()
-	if i, ok := s.src.(interface{ Instructions() string }); ok {
+	if i, ok := s.inner.(interface{ Instructions() string }); ok {
 		return strings.TrimSpace(i.Instructions())
 	}
 	return ""
@@ -207,8 +207,8 @@ func (c *catalogue) instructions(g *group) string {
 	return strings.TrimSpace(strings.Join(parts, "\n\n"))
 }
 
-// load fetches the lists of the sources that are due, concurrently, and returns the catalogue with them. It holds
-// no lock of the toolkit meanwhile: a server that hangs delays only the callers that need it.
+// load concurrently fetches those lists of the sources that are due, and returns a catalogue with the current lists. It
+// fetches without a lock of the toolkit, so that a server that hangs delays only the callers that need the server.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
 	for _, s := range sources {
@@ -216,7 +216,7 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 			due = append(due, s)
 		}
 	}
-	if len(due) == 0 && c.has(sources) {
+	if len(due) == 0 && c.hasLists(sources) {
 		return c, nil
 	}
 	var wg sync.WaitGroup
@@ -228,11 +228,12 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("list the tools: %w", err)
 	}
-	return tk.upToDate(sources)
+	return tk.withLists(sources)
 }
 
-// needed returns the sources whose tools the state may show: those of the basic group and of groups that are open.
-func (c *catalogue) needed(r *scopeState) []*source {
+// neededSources returns the sources of the basic group and of the open groups; with Config.LabelsOnly, where all groups
+// count as open, of the groups that the ceiling grants.
+func (c *catalogue) neededSources(r *scopeState) []*source {
 	out := slices.Clone(c.basic.sources)
 	if c.cfg.LabelsOnly {
 		for i, g := range c.groups {
@@ -248,9 +249,9 @@ func (c *catalogue) needed(r *scopeState) []*source {
 	return out
 }
 
-// loadFor returns the catalogue for a transition of s, with the tools of the
-// groups that will be opened: quotas count them, and the answer names them.
-func (tk *Toolkit) loadFor(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
+// loadForTransition returns the catalogue for a transition of s, with the tools of the
+// groups that may be opened: quotas count these tools, and the answer names them.
+func (tk *Toolkit) loadForTransition(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
 	c := tk.current.Load()
 	if o == disable {
 		return c, nil
@@ -267,7 +268,7 @@ func (tk *Toolkit) loadFor(ctx context.Context, s *Scope, o op, batches [][]stri
 	return tk.load(ctx, c, sources)
 }
 
-// nextFetch returns the time at which the next list is due; zero for never.
+// nextFetch returns the time at which the first fetched list is due again; zero for never.
 func (c *catalogue) nextFetch() time.Time {
 	var first time.Time
 	for _, g := range c.allGroups() {

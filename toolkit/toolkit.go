@@ -23,8 +23,8 @@ type Group struct {
 	// Instructions are shown to the model when it opens the group.
 	Instructions string
 
-	// Parents gate the group: all of them must be open to open the group, and
-	// closing a parent closes it. With the preset [MCP] they contain it instead.
+	// Parents are names of groups: all of them must be open to open the group, and closing a
+	// parent closes the group. With the preset [MCP], parents contain the group instead; see [Toolkit.Select].
 	Parents []string
 
 	// Tools are members of the group. A tool may be in several groups.
@@ -33,8 +33,8 @@ type Group struct {
 	// Sources list further members. The source of a closed group is not contacted. A source may have these methods:
 	//
 	//	Instructions() string         // added to the group's instructions; called after listing
-	//	Known() []string              // names of its tools in an earlier run; called when it is registered
-	//	Withheld(tool string) error   // why it does not list a tool
+	//	Known() []string              // names of its tools in an earlier run, nil if unknown; called when it is registered
+	//	Withheld(tool string) error   // why it does not list a tool, or nil
 	//
 	// If a model calls a Known tool before the source is listed, the error says how to open the group. If it calls
 	// a Withheld tool, the error says why.
@@ -47,8 +47,8 @@ type Group struct {
 	// Meta is for programs that list the groups; the model does not see it.
 	Meta map[string]json.RawMessage
 
-	// OnActivate and OnDeactivate run before the group is opened or closed, with the context of the transition; an
-	// error prevents it.
+	// OnActivate runs before the group is opened, OnDeactivate before it is closed, with the context of the
+	// transition. An error prevents the transition. Nil means no hook.
 	OnActivate, OnDeactivate func(context.Context) error
 }
 
@@ -57,11 +57,11 @@ type Setting struct {
 	Tool string
 
 	// Groups, unless nil, are the groups that the tool is in, instead of those that it was registered in. With an
-	// empty list it is in none; with [Config.LabelsOnly] only a ceiling of "*" grants it then.
+	// empty list the tool is in no group; with [Config.LabelsOnly] only a ceiling of "*" grants such a tool.
 	Groups []string
 
 	// Phases, unless nil, are the phases in which the tool is visible; "*" is
-	// any phase. If empty, it is visible in none.
+	// any phase. With an empty list the tool is never visible.
 	Phases []string
 
 	// Next is the phase that a successful call moves to; empty for none.
@@ -83,8 +83,8 @@ type Config struct {
 	Exclusive [][]string // sets of groups of which one may be open at a time
 	Initial   []string   // groups open in a new scope, parents first; their OnActivate must be nil
 
-	// Quotas on all open groups together; 0 means no limit. Tools of the basic group do not count. MaxBytes is for
-	// the definitions as they are sent.
+	// Quotas on all open groups together; 0 means no limit. The basic group does not count. MaxBytes limits the size of
+	// the tools' definitions in a request.
 	MaxTools, MaxGroups, MaxBytes int
 
 	// Control is how the model opens groups. Nil means the preset's Control, which is [ResetTools] for the zero
@@ -94,9 +94,8 @@ type Config struct {
 	// Hidden has names of control tools that are left out, such as "files_deactivate" with [PerGroup].
 	Hidden []string
 
-	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
-	// opens or closes one. A ceiling selects among them. A nil Control then means the zero
-	// [Control]. [Toolkit.Config] has it set if the preset implies it.
+	// LabelsOnly makes groups mere labels: every group counts as open, and a ceiling selects among
+	// the groups. A nil Control then means the zero [Control]. Some presets imply LabelsOnly.
 	LabelsOnly bool
 
 	// Preset is the set of rules, perhaps of another system; the zero Preset has kitbag's own.
@@ -106,23 +105,23 @@ type Config struct {
 	// 0 means never. See also [Toolkit.Refresh].
 	Refresh time.Duration
 
-	// Compensate undoes a transition in which a hook failed: it runs the opposite hooks
-	// of the groups whose hooks have run, in reverse order.
+	// Compensate undoes a transition in which a hook failed: for each hook that has run, the group's
+	// opposite hook runs, in reverse order.
 	Compensate bool
 }
 
 // A Toolkit is the catalogue of groups and tools. It is safe for concurrent use and shared by any number of sessions.
 type Toolkit struct {
-	current atomic.Pointer[catalogue]
-	epoch   atomic.Uint64 // counts calls of Refresh
+	current   atomic.Pointer[catalogue]
+	refreshes atomic.Uint64 // counts calls of Refresh
 
-	mu        sync.Mutex // serialises the replacement of current
-	sources   map[tool.Source]*source
+	mu        sync.Mutex              // serialises the replacement of current
+	sources   map[tool.Source]*source // of the current catalogue, by comparable inner source; guarded by mu
 	bodies    bodyCache
 	listeners listeners
 }
 
-// Registered returns all tools, open or not: the program's own, which include the
+// Registered returns all tools, visible or not: the program's own, which include the
 // control tools, and those that sources listed last. It does not contact sources.
 func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
 	c := tk.current.Load()
@@ -142,8 +141,8 @@ func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	if len(cfg.Groups) > 0 { // a Control may use tk while replace calls its Tools
-		tk.install(&catalogue{basic: &group{Group: new(Group), index: -1}})
+	if len(cfg.Groups) > 0 { // replace calls Control.Tools with tk, which may use the current catalogue
+		tk.install(&catalogue{rules: new(rules), basic: &group{Group: new(Group), index: -1}})
 	}
 	if err := tk.replace(cfg); err != nil {
 		return nil, err
@@ -151,8 +150,7 @@ func New(cfg Config) (*Toolkit, error) {
 	return tk, nil
 }
 
-// Of returns a toolkit with one group that is always open and without a control
-// tool. It panics if New would return an error.
+// Of returns a toolkit whose tools are always visible, without a control tool. It panics if New would return an error.
 func Of(tools ...tool.Tool) *Toolkit {
 	tk, err := New(Config{Basic: Group{Tools: tools}})
 	if err != nil {
@@ -176,12 +174,11 @@ func (tk *Toolkit) install(c *catalogue) {
 	clear(tk.sources)
 	for _, g := range c.allGroups() {
 		for _, s := range g.sources {
-			if reflect.ValueOf(s.src).Comparable() {
-				tk.sources[s.src] = s
+			if reflect.ValueOf(s.inner).Comparable() {
+				tk.sources[s.inner] = s
 			}
 		}
 	}
-	c.gen = 1
 	if old := tk.current.Load(); old != nil {
 		c.gen = old.gen + 1
 	}
@@ -195,7 +192,7 @@ func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outc
 	return tk.runTransition(ctx, s, enable, groups)
 }
 
-// Disable closes groups and all groups that need them, as one transition. A group that is
+// Disable closes groups and all groups that have them as ancestors, as one transition. A group that is
 // already closed is not an error.
 func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.runTransition(ctx, s, disable, groups)
@@ -210,18 +207,18 @@ func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome
 type GroupInfo struct {
 	Name, Title, Description, Instructions string
 
-	Parents []string // those that the ceiling grants
-	Tools   []string // names of its tools that are known so far
-	Active  bool     // open, and its parents too
-	ByUser  bool     // the user was the last to open or close it, see [Scope.ByUser]
-	Skills  bool     // has skills
-	Failed  []string // its sources that could not be listed, with the reason
+	Parents []string // the parents that the ceiling grants
+	Tools   []string // names of the tools; those of a source only after it was listed
+	Active  bool     // the group and its ancestors are open
+	ByUser  bool     // the user, not the model, was the last to open or close the group; see [Scope.ByUser]
+	Skills  bool     // the group has skills
+	Failed  []string // the sources that could not be listed, with the reason
 
 	Meta map[string]json.RawMessage // as configured; do not change it
 }
 
-// Groups returns the named groups that the scope's ceiling grants, in order of
-// registration. A nil scope means a new one.
+// Groups returns the groups that the scope's ceiling grants, without the basic group, in order of
+// registration. A nil scope means a new scope.
 func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 	c := tk.current.Load()
 	if s == nil {
@@ -231,7 +228,7 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 }
 
 // Labels returns the names of the groups that a tool is in, including labels without a
-// group, in order; nil if it has none or does not exist.
+// group, in order; nil if the tool has no labels or does not exist.
 func (tk *Toolkit) Labels(name string) []string {
 	for _, e := range tk.current.Load().named(name) {
 		if !e.ungrouped {

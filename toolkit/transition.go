@@ -12,7 +12,7 @@ import (
 
 // An Outcome says what a transition did.
 type Outcome struct {
-	Opened, Closed []string // in the order in which their hooks ran; groups are closed before others are opened
+	Opened, Closed []string // in the order in which hooks ran; all of Closed before Opened
 }
 
 // Changed reports whether any group was opened or closed.
@@ -39,7 +39,7 @@ const (
 type GroupError struct {
 	Group  string
 	Reason Reason
-	Others []string // with ReasonUnknownGroup the existing groups, with ReasonParentClosed those to open first, in order, with ReasonExcluded the other group
+	Others []string // with ReasonUnknownGroup: the existing groups; with ReasonParentClosed: the groups to open first, in order; with ReasonExcluded: the other group
 	Count  int      // with ReasonOverQuota: how many would be open
 	Limit  int      // with ReasonOverQuota: how many are allowed
 	Unit   string   // with ReasonOverQuota: "tools", "groups" or "bytes"
@@ -99,6 +99,7 @@ type plan struct {
 	closing, opening []int // in the order in which hooks run
 }
 
+// runTransition carries out one transition. A refusal is an error.
 func (tk *Toolkit) runTransition(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
 	steps, err := tk.runTransitions(ctx, s, o, names)
 	switch {
@@ -110,31 +111,31 @@ func (tk *Toolkit) runTransition(ctx context.Context, s *Scope, o op, names []st
 	return steps[0].Outcome, nil
 }
 
-// A step is the result of one of several transitions: a change, a refusal, or neither if there was nothing to change.
+// A step is the result of one of several transitions. If there was nothing to change, Outcome and refused are zero.
 type step struct {
 	Outcome
 	groups  []string // as requested
 	refused *GroupError
 }
 
-// runTransitions carries out one transition for each batch of names, each based on the previous one. It notifies
-// listeners once, after the last transition and without holding a lock, so that a listener may start transitions.
+// runTransitions carries out one transition for each batch of names, each based on the previous transition. It notifies
+// listeners once, at the end and without holding a lock, so that a listener may start transitions.
 func (tk *Toolkit) runTransitions(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
-	var ev Change
-	defer func() { tk.notify(ev) }()
+	var change Change
+	defer func() { tk.notify(change) }() // after s.end
 	defer s.end()
-	c, err := tk.loadFor(ctx, s, o, batches)
+	c, err := tk.loadForTransition(ctx, s, o, batches)
 	if err != nil {
 		return nil, err
 	}
 	changeOf := tk.trackChange(c, s)
-	defer func() { ev = changeOf(steps) }()
+	defer func() { change = changeOf(steps) }()
 	for _, names := range batches {
 		st := step{groups: names}
-		p, err := c.plan(c.stored(s), o, names, s.Ceiling())
+		p, err := c.plan(c.activeGroups(s), o, names, s.Ceiling())
 		if err == nil {
 			st.Outcome, err = tk.carryOut(ctx, c, s, p)
 		}
@@ -156,8 +157,8 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	out.Closed, out.Opened = c.names(p.closing), c.names(p.opening)
 	active := c.names(p.active)
 	if current, decided := s.Active(); !decided || !slices.Equal(current, active) {
-		s.change(func() { // active and byUser are never modified, so snapshots share them
-			s.active, s.decided = active, true
+		s.change(func() { // snapshots share active and byUser, so replace both slices
+			s.active, s.transitioned = active, true
 			s.byUser = slices.DeleteFunc(slices.Clone(s.byUser), out.has)
 		})
 	}
@@ -172,8 +173,8 @@ func (c *catalogue) names(groups []int) []string {
 	return out
 }
 
-// stored returns the groups that the scope has opened, without those that no longer exist.
-func (c *catalogue) stored(s *Scope) []int {
+// activeGroups returns the scope's active groups, without those that no longer exist.
+func (c *catalogue) activeGroups(s *Scope) []int {
 	st, _ := s.snapshot(c)
 	var out []int
 	for _, name := range st.active {
@@ -219,8 +220,8 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 	return p, err
 }
 
-// unknown returns the error for a name that does not exist for the scope. It lists the groups
-// that the ceiling grants.
+// unknownGroup returns the error for a group that does not exist or that the ceiling does not grant. It lists the
+// groups that the ceiling grants.
 func (c *catalogue) unknownGroup(name string, ceiling Ceiling) *GroupError {
 	e := &GroupError{Group: name, Reason: ReasonUnknownGroup}
 	for i, g := range c.groups {
@@ -232,22 +233,18 @@ func (c *catalogue) unknownGroup(name string, ceiling Ceiling) *GroupError {
 }
 
 // planEnable adds the opening of g to the plan: it checks the parents, closes the groups
-// that g excludes, and checks the quotas. A group that is already open also
-// closes those it excludes, since an exclusion set may have been added later.
+// that g excludes, and checks the quotas. If g is already open, it still closes the groups
+// that g excludes, since an exclusion set may have been added later. before are the groups open before the transition.
 func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) error {
 	if err := c.checkParents(g, p.active, ceiling); err != nil {
 		return err
 	}
-	q := plan{active: p.active, closing: slices.Clone(p.closing), opening: slices.Clone(p.opening)}
-	c.closeOthers(&q, g)
-	if !slices.Contains(q.active, g) {
-		q.open(g)
-		if err := c.checkQuota(g, q.active, before); err != nil {
-			return err
-		}
+	c.closeExcluded(p, g)
+	if slices.Contains(p.active, g) {
+		return nil
 	}
-	*p = q
-	return nil
+	p.open(g)
+	return c.checkQuota(g, p.active, before)
 }
 
 // checkAllOpen fails if opening one of the requested groups has closed another, or an ancestor of another.
@@ -275,13 +272,12 @@ func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
 	return &GroupError{Group: c.groups[g].Name, Reason: ReasonParentClosed, Others: c.names(granted)}
 }
 
-// missing returns what must be opened before g, in order.
+// missing returns the ancestors that must be opened before g, in order. On a cycle they include g, which never opens.
 func (c *catalogue) missing(g int, active []int) []int {
 	return slices.DeleteFunc(c.ancestors(g), func(a int) bool { return a != g && slices.Contains(active, a) })
 }
 
-// open appends g: the order of activation is the order of the list, and tools that were
-// listed before must keep their positions.
+// open appends g to the plan's groups: tools are listed in this order, and those listed already must keep their positions.
 func (p *plan) open(g int) {
 	p.active = append(slices.Clip(p.active), g)
 	p.opening = append(p.opening, g)
@@ -301,11 +297,11 @@ func (c *catalogue) close(p *plan, g int) {
 	p.closing = append(p.closing, g)
 }
 
-// planSet plans the full desired state. A group that the ceiling does not grant stays open or closed,
+// planSet plans that exactly the requested groups are open. A group that the ceiling does not grant stays as it is,
 // unless a requested group excludes it.
 func (c *catalogue) planSet(p *plan, requested []int, ceiling Ceiling) error {
 	before := p.active
-	wanted := slices.Clone(requested)
+	wanted := slices.Clone(requested) // and the open groups that the ceiling does not grant
 	for _, g := range before {
 		if !c.grantsGroup(g, ceiling) {
 			wanted = append(wanted, g)
@@ -326,11 +322,11 @@ func (c *catalogue) planSet(p *plan, requested []int, ceiling Ceiling) error {
 	}
 	for _, g := range c.parentsFirst(requested) {
 		if !slices.Contains(p.active, g) {
-			c.closeOthers(p, g)
+			c.closeExcluded(p, g)
 			p.open(g)
 		}
 	}
-	if len(p.opening) > 0 {
+	if len(p.opening) > 0 { // the quota is that of all open groups; the error names the last
 		return c.checkQuota(p.opening[len(p.opening)-1], p.active, before)
 	}
 	return nil
@@ -340,7 +336,8 @@ func (c *catalogue) excludes(g, other int) bool {
 	return slices.ContainsFunc(c.groups[g].exclusive, func(set []int) bool { return slices.Contains(set, other) })
 }
 
-func (c *catalogue) closeOthers(p *plan, g int) {
+// closeExcluded closes the groups that g excludes.
+func (c *catalogue) closeExcluded(p *plan, g int) {
 	for _, others := range c.groups[g].exclusive {
 		for _, o := range others {
 			c.close(p, o)
@@ -348,7 +345,7 @@ func (c *catalogue) closeOthers(p *plan, g int) {
 	}
 }
 
-// parentsFirst sorts groups in order of registration, except that each follows its parents.
+// parentsFirst sorts groups in order of registration, except that every group follows its parents.
 func (c *catalogue) parentsFirst(groups []int) []int {
 	var out []int
 	for _, g := range slices.Sorted(slices.Values(groups)) {
@@ -361,29 +358,30 @@ func (c *catalogue) parentsFirst(groups []int) []int {
 	return out
 }
 
-// A measure is what quotas limit. A tool in two open groups counts once. Tools that a phase
-// or a predicate hides count, since they may appear without a transition.
-type measure struct{ tools, groups, bytes int }
+// A usage is what quotas limit.
+type usage struct{ tools, groups, bytes int }
 
-func (c *catalogue) measure(active []int) measure {
-	m := measure{groups: len(active)}
+// usageOf returns the usage of the open groups; tools and bytes only if they have a quota. A tool in two groups counts
+// once. Tools that a phase or a predicate hides count, since they may appear without a transition.
+func (c *catalogue) usageOf(active []int) usage {
+	u := usage{groups: len(active)}
 	if c.cfg.MaxTools == 0 && c.cfg.MaxBytes == 0 {
-		return m
+		return u
 	}
 	for n, g := range active {
 		for _, e := range c.groups[g].entries {
 			if !e.alsoIn(active[:n]) {
-				m.tools++
-				m.bytes += definitionSize(e.tool.Info())
+				u.tools++
+				u.bytes += definitionSize(e.tool.Info())
 			}
 		}
 	}
-	return m
+	return u
 }
 
-// overQuota returns the error for the first quota that the open groups exceed. A quota that they exceeded
-// before may stay exceeded, but not by more.
-func (c *catalogue) overQuota(now, before measure) *GroupError {
+// overQuota returns the error, without its Group, for the first quota that a transition exceeds, or nil. Without
+// looseQuota, a quota that was exceeded before the transition may stay exceeded, but not by more.
+func (c *catalogue) overQuota(now, before usage) *GroupError {
 	for _, q := range []struct {
 		limit, now, before int
 		unit               string
@@ -401,60 +399,54 @@ func (c *catalogue) overQuota(now, before measure) *GroupError {
 
 // checkQuota fails if opening g has made the open groups exceed a quota.
 func (c *catalogue) checkQuota(g int, active, before []int) error {
-	e := c.overQuota(c.measure(active), c.measure(before))
+	e := c.overQuota(c.usageOf(active), c.usageOf(before))
 	if e == nil {
 		return nil
 	}
-	e.Group, e.alone = c.groups[g].Name, c.overQuota(c.measure(append(c.ancestors(g), g)), measure{}) != nil
+	e.Group = c.groups[g].Name
+	e.alone = c.overQuota(c.usageOf(append(c.ancestors(g), g)), usage{}) != nil
 	return e
 }
 
 // runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate, parents before children.
-// It stops at the first error, and the scope then does not change. With Compensate it runs the opposite of each hook
-// that has run, last first, even if the context has ended.
+// It stops at the first error. With Config.Compensate it then runs the opposite of each hook that has run, last first,
+// even if the context has ended.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
-	var undo []func(context.Context) error
-	run := func(g int, hook, inverse func(context.Context) error) *GroupError {
-		if hook == nil {
-			return nil
-		}
-		if err := call(ctx, hook); err != nil {
-			return &GroupError{Group: c.groups[g].Name, Reason: ReasonHookFailed, Err: err}
-		}
-		if inverse != nil {
-			undo = append(undo, inverse)
-		}
-		return nil
+	type hookStep struct {
+		group     int
+		run, undo func(context.Context) error
 	}
-	failed := func() *GroupError {
-		for _, g := range p.closing {
-			if err := run(g, c.groups[g].OnDeactivate, c.groups[g].OnActivate); err != nil {
-				return err
+	var steps []hookStep
+	for _, g := range p.closing {
+		steps = append(steps, hookStep{g, c.groups[g].OnDeactivate, c.groups[g].OnActivate})
+	}
+	for _, g := range p.opening {
+		steps = append(steps, hookStep{g, c.groups[g].OnActivate, c.groups[g].OnDeactivate})
+	}
+	steps = slices.DeleteFunc(steps, func(st hookStep) bool { return st.run == nil })
+	for n, st := range steps {
+		err := call(ctx, st.run)
+		if err == nil {
+			continue
+		}
+		if c.cfg.Compensate {
+			ctx = context.WithoutCancel(ctx)
+			for _, done := range slices.Backward(steps[:n]) {
+				if undoErr := call(ctx, done.undo); undoErr != nil {
+					err = fmt.Errorf("%w; undoing also failed: %w", err, undoErr)
+				}
 			}
 		}
-		for _, g := range p.opening {
-			if err := run(g, c.groups[g].OnActivate, c.groups[g].OnDeactivate); err != nil {
-				return err
-			}
-		}
-		return nil
-	}()
-	if failed == nil {
-		return nil
+		return &GroupError{Group: c.groups[st.group].Name, Reason: ReasonHookFailed, Err: err}
 	}
-	if c.cfg.Compensate {
-		ctx = context.WithoutCancel(ctx)
-		for _, hook := range slices.Backward(undo) {
-			if err := call(ctx, hook); err != nil { // in Err, since the result must stay a GroupError
-				failed.Err = fmt.Errorf("%w; undoing also failed: %w", failed.Err, err)
-			}
-		}
-	}
-	return failed
+	return nil
 }
 
-// call runs a hook and returns a panic as an error: a bug in a hook must not end the process.
+// call runs a hook, which may be nil, and returns a panic as an error: a bug in a hook must not end the process.
 func call(ctx context.Context, hook func(context.Context) error) (err error) {
+	if hook == nil {
+		return nil
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the hook panicked: %v", r)

@@ -11,14 +11,15 @@ import (
 
 // Update changes the catalogue while it is in use: change edits a copy of the configuration, which is then checked
 // and atomically replaces the old one. If there is an error nothing changes. Existing views stay as they are.
-// Listeners are called once. The function change must not call the toolkit. The sources in the copy are wrappers of
-// the registered ones.
+// Listeners are called once. The function change must not call the toolkit. The sources in the copy wrap the
+// registered sources.
 func (tk *Toolkit) Update(change func(*Config) error) error {
-	ev, err := tk.update(change)
-	tk.notify(ev)
+	made, err := tk.update(change)
+	tk.notify(made)
 	return err
 }
 
+// update is Update without notifying, which must not happen while tk.mu is locked.
 func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
@@ -31,35 +32,35 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 		return Change{}, err
 	}
 	if cfg.Preset.quietUpdates {
-		return Change{}, nil
+		return Change{}, nil // which notify ignores
 	}
-	return tk.current.Load().since(old), nil
+	return tk.current.Load().changesSince(old), nil
 }
 
 // Config returns a copy of the current configuration. What its slices point to is shared
 // and must not be changed; use [Toolkit.Update].
 func (tk *Toolkit) Config() Config { return tk.current.Load().cfg.clone() }
 
-// since returns a Change that says which lists differ from those of old.
-func (c *catalogue) since(old *catalogue) Change {
-	ev := Change{
+// changesSince returns a Change that says which lists of c differ from the lists of old.
+func (c *catalogue) changesSince(old *catalogue) Change {
+	change := Change{
 		Groups: !slices.EqualFunc(c.groups, old.groups, sameGroup),
 		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
 		Skills: !slices.EqualFunc(c.groupsWithSkills(), old.groupsWithSkills(), sameSkills),
 	}
-	if ev.Groups && c.control.Tools != nil || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
-		ev.Tools = true // the control tools describe the groups
+	if change.Groups && c.control.Tools != nil || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
+		change.Tools = true // the control tools describe the groups
 	}
-	return ev
+	return change
 }
 
-// sameGroup reports whether two groups look the same in a list.
+// sameGroup reports whether Toolkit.Groups describes two groups in the same way, except for their tools.
 func sameGroup(a, b *group) bool {
 	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description &&
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
 }
 
-// sameSkills reports whether two groups of one name have the same loaders. Loaders that cannot be compared count as
+// sameSkills reports whether two groups have the same name and loaders. Loaders that cannot be compared count as
 // different.
 func sameSkills(a, b *group) bool {
 	return a.Name == b.Name && slices.EqualFunc(a.Skills, b.Skills, func(x, y skill.Loader) bool {
@@ -67,8 +68,8 @@ func sameSkills(a, b *group) bool {
 	})
 }
 
-// sameEntry reports whether two entries have the same definition and visibility. Predicates
-// cannot be compared and count as the same.
+// sameEntry reports whether two entries have the same definition and visibility. Two predicates
+// cannot be compared and count as equal.
 func sameEntry(a, b *entry) bool {
 	return (sameTool(a.tool, b.tool) || *a.sum() == *b.sum()) && slices.Equal(a.labels, b.labels) &&
 		slices.Equal(a.setting.Phases, b.setting.Phases) && a.setting.Next == b.setting.Next &&
@@ -102,20 +103,20 @@ func (tk *Toolkit) AddGroup(g Group) error {
 // Remove removes the named tools and their settings from all groups, and hides control
 // tools. Unknown names are ignored; a tool that a source lists cannot be removed.
 func (tk *Toolkit) Remove(names ...string) error {
-	named := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
+	isRemoved := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
 	return tk.Update(func(cfg *Config) error {
 		c := tk.current.Load()
 		for _, n := range names {
-			if c.lists(n) {
+			if c.isListed(n) {
 				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or have it omit the tool", n)
 			}
-			if c.reserved[n] && len(c.named(n)) == 0 {
+			if c.reserved[n] && len(c.named(n)) == 0 { // a control tool that the host has not replaced
 				cfg.Hidden = append(cfg.Hidden, n)
 			}
 		}
-		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, named)
+		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, isRemoved)
 		for i := range cfg.Groups {
-			cfg.Groups[i].Tools = slices.DeleteFunc(cfg.Groups[i].Tools, named)
+			cfg.Groups[i].Tools = slices.DeleteFunc(cfg.Groups[i].Tools, isRemoved)
 		}
 		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool { return slices.Contains(names, s.Tool) })
 		return nil
@@ -123,8 +124,8 @@ func (tk *Toolkit) Remove(names ...string) error {
 }
 
 // RemoveGroup removes a group, its tools that are in no other group, and their settings. It also removes the group
-// from exclusion sets, settings and initial groups. A group that is a parent of others cannot be removed. Scopes
-// in which it is open drop it.
+// from exclusion sets, settings and initial groups. A group that is a parent of other groups cannot be removed. In
+// scopes in which the group is open, its name has no effect; see [Scope].
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
 		isGroup := func(n string) bool { return n == name }
@@ -135,11 +136,11 @@ func (tk *Toolkit) RemoveGroup(name string) error {
 		removed := cfg.Groups[i].Tools
 		cfg.Groups = slices.Delete(cfg.Groups, i, i+1)
 		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool {
-			return registers(removed, s.Tool) && !registers(cfg.Basic.Tools, s.Tool) &&
-				!slices.ContainsFunc(cfg.Groups, func(g Group) bool { return registers(g.Tools, s.Tool) })
+			return hasTool(removed, s.Tool) && !hasTool(cfg.Basic.Tools, s.Tool) &&
+				!slices.ContainsFunc(cfg.Groups, func(g Group) bool { return hasTool(g.Tools, s.Tool) })
 		})
 		cfg.Initial = slices.DeleteFunc(cfg.Initial, isGroup)
-		for i := range cfg.Exclusive {
+		for i := range cfg.Exclusive { // clone the sets, which cfg shares with the current configuration
 			cfg.Exclusive[i] = slices.DeleteFunc(slices.Clone(cfg.Exclusive[i]), isGroup)
 		}
 		cfg.Exclusive = slices.DeleteFunc(cfg.Exclusive, func(set []string) bool { return len(set) < 2 })
@@ -152,6 +153,6 @@ func (tk *Toolkit) RemoveGroup(name string) error {
 	})
 }
 
-func registers(tools []tool.Tool, name string) bool {
+func hasTool(tools []tool.Tool, name string) bool {
 	return slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Info().Name == name })
 }

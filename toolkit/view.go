@@ -17,83 +17,81 @@ import (
 // A View is what a model is shown at one step and what the calls of its answer
 // run against. It is immutable, and safe for concurrent use.
 type View struct {
-	tk    *Toolkit
-	scope *Scope
-	body  *body
-	epoch uint64
-
-	// control returns the control tools, bound to the scope, made on first use.
-	control func() []tool.Tool
+	tk        *Toolkit
+	scope     *Scope
+	body      *body
+	refreshes uint64             // Toolkit.refreshes before the view was made
+	control   func() []tool.Tool // makes the control tools, bound to the scope, on first use
 }
 
-// A body is the part of a view that sessions in equal states share. A view binds it to a scope.
+// A body is the part of a view that scopes in equal states share.
 type body struct {
-	c     *catalogue
-	r     *scopeState
-	infos []tool.Info
-
-	prompt   string
-	reminder func() string
-	skipped  []Skipped
+	c        *catalogue
+	r        *scopeState
+	infos    []tool.Info // of the visible tools, control tools included
 	digest   func() string
+	prompt   string
+	reminder func() string // computed on first use, as is digest
+	skipped  []Skipped
 }
 
-// View returns what is visible in the scope now. If nothing has changed it returns the same view. It fetches the
-// lists of sources that are needed and due; a source that fails is in [View.Skipped], and an error means that the
-// context has ended.
+// View returns what is visible in the scope now; if nothing has changed, the same view as before. It fetches the lists of
+// sources that are needed and due. A source that fails is in [View.Skipped]; an error means that the context has ended.
 func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
-	if v := tk.cached(s); v != nil {
+	if v := tk.cachedView(s); v != nil {
 		return v, nil
 	}
-	epoch := tk.epoch.Load()
-	c, r, version, err := tk.loaded(ctx, s)
+	refreshes := tk.refreshes.Load() // before the lists are loaded, so that a Refresh in the meantime is noticed
+	c, r, version, err := tk.loadState(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	b, err := tk.makeBody(ctx, c, s, r)
+	b, err := tk.bodyOf(ctx, c, s, r)
 	if err != nil {
 		return nil, err
 	}
-	v := &View{tk: tk, scope: s, body: b, epoch: epoch}
+	v := &View{tk: tk, scope: s, body: b, refreshes: refreshes}
 	v.control = sync.OnceValue(func() []tool.Tool { return tk.controlTools(c, s, b.r) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.version == version {
-		s.last = v
+	if s.version == version { // the scope has not changed in the meantime
+		s.lastView = v
 	}
 	return v, nil
 }
 
-// loaded returns the catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
-// version. If the configuration changes while lists are fetched, loaded starts again: other lists may be needed.
-func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *scopeState, uint64, error) {
+// loadState returns a catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
+// version. If the configuration changes while lists are fetched, it starts again, as other lists may be needed.
+func (tk *Toolkit) loadState(ctx context.Context, s *Scope) (*catalogue, *scopeState, uint64, error) {
 	c := tk.current.Load()
 	for {
 		st, version := s.snapshot(c)
 		r := c.resolve(st)
-		next, err := tk.load(ctx, c, c.needed(r))
+		next, err := tk.load(ctx, c, c.neededSources(r))
 		switch {
 		case err != nil:
 			return nil, nil, 0, err
 		case next == c:
 			return c, r, version, nil
-		case next.prompt == c.prompt: // the same configuration with other lists
+		case next.prompt == c.prompt: // only the lists differ: withLists keeps the prompt
 			return next, next.resolve(st), version, nil
 		}
 		c = next
 	}
 }
 
-// cached returns the scope's last view if nothing has changed since, or nil.
-func (tk *Toolkit) cached(s *Scope) *View {
+// cachedView returns the scope's last view, or nil if anything may have changed since. What predicates return may always
+// have changed.
+func (tk *Toolkit) cachedView(s *Scope) *View {
 	s.mu.Lock()
-	v := s.last
+	v := s.lastView
 	s.mu.Unlock()
-	if v == nil || v.tk != tk || v.epoch != tk.epoch.Load() {
+	if v == nil || v.tk != tk || v.refreshes != tk.refreshes.Load() {
 		return nil
 	}
 	c := v.body.c
-	if c != tk.current.Load() || len(c.predicates) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
+	listsDue := !c.due.IsZero() && !time.Now().Before(c.due)
+	if c != tk.current.Load() || len(c.predicates) > 0 || listsDue {
 		return nil
 	}
 	return v
@@ -103,7 +101,7 @@ func (tk *Toolkit) cached(s *Scope) *View {
 // The slice is shared and must not be changed.
 func (v *View) Tools() []tool.Info { return v.body.infos }
 
-// Digest identifies the list that Tools returns: equal digests mean equal lists, even in different processes.
+// Digest identifies the list that Tools returns: equal digests mean equal lists, also in different processes.
 func (v *View) Digest() string { return v.body.digest() }
 
 // Prompt returns what the system prompt says about the toolkit. It does not change while groups open and close.
@@ -117,18 +115,18 @@ func (v *View) Reminder() string { return v.body.reminder() }
 func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 
 // Advance moves the scope to the phase that follows successful calls of the named tools, in order; see
-// [Setting.Next]. Call it once per batch. Names of tools that the view does not show have no effect.
+// [Setting.Next]. Call it once per model answer. Names of tools that could not be called have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
 	next := ""
 	for _, name := range names {
-		if to := b.c.phaseAfter(name, b.r); to != "" {
-			next = to
-		} else if b.c.control.Caller != "" {
-			// The tool's source may have been listed only by the call.
+		phase := b.c.phaseAfter(name, b.r)
+		if phase == "" && b.c.control.Caller != "" {
+			// The call itself may have listed the tool's source, so the view does not have the tool.
 			now := v.tk.current.Load()
-			next = cmp.Or(now.phaseAfter(name, now.resolve(b.r.state)), next)
+			phase = now.phaseAfter(name, now.resolve(b.r.state))
 		}
+		next = cmp.Or(phase, next)
 	}
 	if next == "" {
 		return
@@ -141,7 +139,7 @@ func (v *View) Advance(names ...string) {
 // phaseAfter returns the phase to which a successful call of the tool moves the scope; empty if the phase stays or the
 // tool cannot be called.
 func (c *catalogue) phaseAfter(name string, r *scopeState) string {
-	if len(r.predicates) != len(c.predicates) {
+	if len(r.predicates) != len(c.predicates) { // r was only resolved
 		c.evalPredicates(r)
 	}
 	if e, ok := c.find(name, c.callState(r)); ok {
@@ -150,19 +148,19 @@ func (c *catalogue) phaseAfter(name string, r *scopeState) string {
 	return ""
 }
 
-// newDigest returns a function that computes the digest of the list once. It hashes the cached hashes of
-// definitions, so that opening a group does not hash a megabyte of schemas again.
-func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
+// newDigest returns a function that computes the digest of the list once: of the control tools, then of the entries, or
+// of both sorted by name. It hashes the cached hashes of entries, so that opening a group does not hash all schemas again.
+func newDigest(controls []tool.Info, entries []*entry, byName bool) func() string {
 	return sync.OnceValue(func() string {
 		h := sha256.New()
-		for _, i := range head {
+		for _, i := range controls {
 			sum := infoSum(i)
 			h.Write(sum[:])
 		}
 		for _, e := range entries {
 			h.Write(e.sum()[:])
 		}
-		if sorted {
+		if byName { // the same definitions are another list
 			h.Write([]byte("by name"))
 		}
 		return hex.EncodeToString(h.Sum(nil)[:16])
@@ -172,12 +170,13 @@ func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 func infoSum(i tool.Info) [sha256.Size]byte {
 	data, err := json.Marshal(i)
 	if err != nil {
-		// The schema is not JSON; checkTool rejects such schemas.
+		// The schema is not JSON, which checkTool rejects.
 		data = []byte(i.Name + err.Error())
 	}
 	return sha256.Sum256(data)
 }
 
+// sum returns the hash of the tool's definition.
 func (e *entry) sum() *[sha256.Size]byte {
 	if p := e.hash.Load(); p != nil {
 		return p
@@ -187,8 +186,8 @@ func (e *entry) sum() *[sha256.Size]byte {
 	return &sum
 }
 
-// makeBody evaluates the predicates and returns the body of the state.
-func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *scopeState) (*body, error) {
+// bodyOf evaluates the predicates and returns the body of the state, from the cache if possible.
+func (tk *Toolkit) bodyOf(ctx context.Context, c *catalogue, s *Scope, r *scopeState) (*body, error) {
 	panicked := c.evalPredicates(r)
 	key := bodyKey{c.gen, r.key()}
 	if b := tk.bodies.get(key); b != nil {
@@ -201,57 +200,55 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *scop
 	if err := c.fillPrompt(ctx, b); err != nil { // first, as the tool Skill is listed only if there are skills
 		return nil, err
 	}
-	b.infos, b.digest = tk.show(c, s, r)
+	b.infos, b.digest = tk.toolInfos(c, s, r)
 	tk.bodies.put(key, b)
 	return b, nil
 }
 
-// show returns the list of tools in a state, and a function that returns the list's digest.
-func (tk *Toolkit) show(c *catalogue, s *Scope, r *scopeState) ([]tool.Info, func() string) {
-	head, entries := tk.controlInfos(c, s, r), c.list(r)
-	infos := make([]tool.Info, 0, len(head)+len(entries))
-	infos = append(infos, head...)
+// toolInfos returns the definitions of the visible tools in a state, and a function that returns the list's digest.
+func (tk *Toolkit) toolInfos(c *catalogue, s *Scope, r *scopeState) (infos []tool.Info, digest func() string) {
+	controls, entries := tk.controlInfos(c, s, r), c.list(r)
+	infos = append(make([]tool.Info, 0, len(controls)+len(entries)), controls...)
 	for _, e := range entries {
 		infos = append(infos, e.tool.Info())
 	}
 	if c.rules.order == byName {
 		slices.SortFunc(infos, func(a, b tool.Info) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return infos, newDigest(head, entries, c.rules.order == byName)
+	return infos, newDigest(controls, entries, c.rules.order == byName)
 }
 
-// bodyCache caches bodies by state, and is cleared when it is full.
+// A bodyCache caches bodies, and is cleared when it is full.
 type bodyCache struct {
-	mu   sync.Mutex
-	kept map[bodyKey]*body
+	mu     sync.Mutex
+	bodies map[bodyKey]*body
 }
 
-// A bodyKey identifies a body: by the catalogue's generation and the state's key.
 type bodyKey struct {
-	gen   uint64
-	state string
+	gen   uint64 // of the catalogue
+	state string // see scopeState.key
 }
 
-// bodyCacheSize is the number of states that are kept; sessions in the same state share one body.
+// bodyCacheSize is the number of bodies at which the cache is full.
 const bodyCacheSize = 128
 
 func (bc *bodyCache) get(k bodyKey) *body {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	return bc.kept[k]
+	return bc.bodies[k]
 }
 
 func (bc *bodyCache) put(k bodyKey, b *body) {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	if len(bc.kept) >= bodyCacheSize || bc.kept == nil {
-		bc.kept = make(map[bodyKey]*body)
+	if len(bc.bodies) >= bodyCacheSize || bc.bodies == nil {
+		bc.bodies = make(map[bodyKey]*body)
 	}
-	bc.kept[k] = b
+	bc.bodies[k] = b
 }
 
 func (bc *bodyCache) clear() {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	bc.kept = nil
+	bc.bodies = nil
 }
