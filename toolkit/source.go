@@ -268,7 +268,7 @@ func (tk *Toolkit) loadForTransition(ctx context.Context, s *Scope, o op, batche
 	return tk.load(ctx, c, sources)
 }
 
-// nextFetch returns the time at which the first fetched list is due again; zero for never.
+// nextFetch returns the earliest time at which a fetched list is due again; zero for never.
 func (c *catalogue) nextFetch() time.Time {
 	var first time.Time
 	for _, g := range c.allGroups() {

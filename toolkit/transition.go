@@ -134,16 +134,16 @@ func (tk *Toolkit) runTransitions(ctx context.Context, s *Scope, o op, batches .
 	changeOf := tk.trackChange(c, s)
 	defer func() { change = changeOf(steps) }()
 	for _, names := range batches {
-		st := step{groups: names}
+		var out Outcome
 		p, err := c.plan(c.activeGroups(s), o, names, s.Ceiling())
 		if err == nil {
-			st.Outcome, err = tk.carryOut(ctx, c, s, p)
+			out, err = tk.carryOut(ctx, c, s, p)
 		}
-		var refused bool
-		if st.refused, refused = errors.AsType[*GroupError](err); err != nil && !refused {
+		refused, isRefusal := errors.AsType[*GroupError](err)
+		if err != nil && !isRefusal {
 			return steps, err
 		}
-		steps = append(steps, st)
+		steps = append(steps, step{out, names, refused})
 	}
 	return steps, nil
 }
@@ -156,7 +156,7 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	}
 	out.Closed, out.Opened = c.names(p.closing), c.names(p.opening)
 	active := c.names(p.active)
-	if current, decided := s.Active(); !decided || !slices.Equal(current, active) {
+	if current, transitioned := s.Active(); !transitioned || !slices.Equal(current, active) {
 		s.change(func() { // snapshots share active and byUser, so replace both slices
 			s.active, s.transitioned = active, true
 			s.byUser = slices.DeleteFunc(slices.Clone(s.byUser), out.has)

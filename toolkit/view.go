@@ -150,7 +150,7 @@ func (c *catalogue) phaseAfter(name string, r *scopeState) string {
 
 // newDigest returns a function that computes the digest of the list once: of the control tools, then of the entries, or
 // of both sorted by name. It hashes the cached hashes of entries, so that opening a group does not hash all schemas again.
-func newDigest(controls []tool.Info, entries []*entry, byName bool) func() string {
+func newDigest(controls []tool.Info, entries []*entry, sorted bool) func() string {
 	return sync.OnceValue(func() string {
 		h := sha256.New()
 		for _, i := range controls {
@@ -160,7 +160,7 @@ func newDigest(controls []tool.Info, entries []*entry, byName bool) func() strin
 		for _, e := range entries {
 			h.Write(e.sum()[:])
 		}
-		if byName { // the same definitions are another list
+		if sorted { // the same tools in another order are another list
 			h.Write([]byte("by name"))
 		}
 		return hex.EncodeToString(h.Sum(nil)[:16])
