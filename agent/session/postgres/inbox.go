@@ -122,12 +122,11 @@ func (s *Store) Inputs(ctx context.Context, id string) (entries []session.Entry,
 }
 
 // Input returns one input.
-func (s *Store) Input(ctx context.Context, id, input string) (session.Entry, error) {
+func (s *Store) Input(ctx context.Context, id, input string) (e session.Entry, err error) {
 	if err := s.usable(ctx, id); err != nil {
 		return session.Entry{}, err
 	}
 	var entries []session.Entry
-	var err error
 	if session.CheckID(input) == nil { // otherwise there is no such input
 		entries, err = queryAll(ctx, s, scanInput, selectInput+"t.id = $2", id, input)
 	}
