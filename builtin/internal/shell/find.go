@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/lazy"
@@ -202,7 +203,7 @@ func foundName(args, starts []arg) (arg, bool) {
 		return arg{}, false
 	}
 	if predicate[1] == 'i' {
-		if strings.ContainsAny(name.text, `[\`) {
+		if strings.ContainsAny(name.text, `[\`) || strings.ContainsFunc(name.text, func(r rune) bool { return r > unicode.MaxASCII }) {
 			return arg{}, false
 		}
 		name.text = letter().ReplaceAllStringFunc(name.text, func(c string) string { return "[" + strings.ToLower(c) + strings.ToUpper(c) + "]" })
@@ -283,7 +284,8 @@ func findAction(w *walker, p *parsed, self int, args, starts, names []arg) int {
 		p.effects |= executing
 		w.mustName(self, action)
 	}
-	if len(names) == 0 {
+	// With -L a file may be below a link, and not where the starting point and the name say.
+	if len(names) == 0 || slices.ContainsFunc(w.cmds[self].args, func(a arg) bool { return a.text == "-L" || a.text == "-follow" }) {
 		names = []arg{{text: hole}}
 	}
 	found := w.origin(origin{lo: int32(self), hi: int32(self + 1), whole: true})
