@@ -157,11 +157,12 @@ var gitFlags = strings.Fields("-p -u -w -b --patch --cached --staged --color --n
 func (c *command) gitDirs() []string {
 	dirs := c.cwds
 	for i, sub := 1, c.gitSubcommand(); i < sub; i++ {
-		if c.args[i].text != "-C" {
-			continue
-		}
-		if !c.args[i+1].known {
+		text := c.args[i].prefix()
+		if strings.HasPrefix(text, "--git-dir") || strings.HasPrefix(text, "--work-tree") || text == "-C" && !c.args[i+1].known {
 			return nil
+		}
+		if text != "-C" {
+			continue
 		}
 		dirs = resolveAll(dirs, c.args[i+1].text)
 	}

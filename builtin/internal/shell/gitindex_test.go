@@ -48,7 +48,7 @@ func TestTrackedFiles(t *testing.T) {
 	}
 	secretsInIndex(t)
 	at := pathrule.Place{Cwd: t.TempDir()}
-	for _, command := range []string{"cd $(cat f) && git diff", `git -C "$x" diff`} {
+	for _, command := range []string{"cd $(cat f) && git diff", `git -C "$x" diff`, "git --git-dir=../x/.git diff", "git --git-dir ../x/.git --work-tree ../x log -p"} {
 		if !Analyze(command, at).MayRead(at, "secret") {
 			t.Errorf("%q in an unknown directory may read no file", command)
 		}
