@@ -47,7 +47,8 @@ func (w *walker) secretByWord(c *command, a *arg) string {
 				why = pathrule.SecretGlob(glob)
 				r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: base[0] == '.'})
 			} else if why == "" {
-				why = w.answer(fact{question: secretBelow, dir: path.Clean(dir), hidden: true, bases: []string{base}})
+				why = cmp.Or(w.answer(fact{question: secretBelow, dir: path.Clean(dir), hidden: true, bases: []string{base}}),
+					w.answer(fact{question: secretLinked, dir: path.Clean(dir), hidden: true, bases: []string{base}}))
 			}
 			if why != "" {
 				return why

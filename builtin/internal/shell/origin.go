@@ -162,6 +162,9 @@ func (f *findings) trace(r *reach, c *command, a *arg, depth int) {
 		if word.known && strings.ContainsAny(word.text, " \t\n") { // without quotes bash splits it
 			for field := range strings.FieldsSeq(word.text) {
 				f.traceWith(r, c, a, literal(field), depth+1)
+				if !a.field && a.text != hole { // with x="a b", src/$x is src/a and b
+					f.traceWith(r, c, &arg{text: hole}, literal(field), depth+1)
+				}
 			}
 		}
 	}
