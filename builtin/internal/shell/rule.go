@@ -165,6 +165,7 @@ const innerBlank = "\x01"
 // text, and an inner blank unless the pattern contains its whole word.
 func (c *command) allowed(p pattern) []string {
 	literals := p.prefix + p.text + strings.Join(p.parts, "*")
+	hasInner := false
 	var words []string
 	for i, a := range c.args {
 		switch {
@@ -175,12 +176,13 @@ func (c *command) allowed(p pattern) []string {
 		default:
 			words = append(words, hole+a.text)
 		}
-		if last := &words[i]; !strings.Contains(literals, *last) {
-			*last = strings.ReplaceAll(*last, " ", innerBlank)
+		if last := &words[i]; strings.Contains(*last, " ") && !strings.Contains(literals, *last) {
+			*last, hasInner = strings.ReplaceAll(*last, " ", innerBlank), true
 		}
 	}
 	forms := []string{strings.Join(words, " ")}
-	if !strings.ContainsAny(c.text, "`$<>") && !strings.Contains(c.text, `\ `) {
+	spansQuotes := hasInner && p.parts != nil && !strings.ContainsAny(literals, `"'`) // the pattern's blanks may be in quotes
+	if !strings.ContainsAny(c.text, "`$<>") && !spansQuotes {
 		forms = append(forms, c.text)
 	}
 	return forms
