@@ -10,13 +10,13 @@ import (
 // lineFilters are commands that only print lines of their input, unchanged.
 var lineFilters = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
 
-// quiet are commands that print nothing, and commands that only run others.
+// quiet are commands that print nothing, and wrappers: the commands inside them are looked at separately.
 var quiet = strings.Fields("test [ [[ true false : read mapfile readarray sleep wait time timeout nice stdbuf")
 
-// In this file c is the command that reads names, and k the one that prints them. The methods of findings that begin
-// with add, and prints, add the names that k prints. They return false if k may also print other names.
+// In this file c is the command that reads names, and k the command that prints them. The methods of findings add the
+// names that k prints, and return false if k may also print other names.
 
-// addPrinted adds the names that k prints, found depth steps back from c.
+// addPrinted adds the names that k prints. depth is the number of steps from c back to k.
 func (f *findings) addPrinted(r *reach, c, k *command, depth int) bool {
 	switch {
 	case slices.Contains(quiet, k.name):
@@ -31,7 +31,7 @@ func (f *findings) addPrinted(r *reach, c, k *command, depth int) bool {
 		return !slices.ContainsFunc(k.args[1:], func(a arg) bool { return a.text == "-" || !a.known && !a.noDash })
 	case "find", "gfind", "fd", "fdfind":
 		return f.addFound(r, c, k)
-	case "ls", "dir": // but vdir also prints the targets of links
+	case "ls", "dir": // vdir and the following options also print the targets of links
 		if hasOption(k, 'l', "--format") || hasOption(k, 'o', "--format") || hasOption(k, 'g', "--dired") || hasOption(k, 'n', "--numeric-uid-gid") {
 			return false
 		}
@@ -78,7 +78,7 @@ func (f *findings) addPrinted(r *reach, c, k *command, depth int) bool {
 		return true
 	case "which", "command": // a program's path, in a directory of PATH
 		if k.name == "command" && len(k.args) > 1 && !k.args[1].option() {
-			return true // it runs another command
+			return true // a wrapper, see quiet
 		}
 		for i := range k.args[1:] {
 			a := &k.args[1+i]
@@ -108,7 +108,7 @@ func cutsLines(k *command) bool {
 	return hasOption(k, 'o', "--only-matching")
 }
 
-// statNames reports whether stat, called with args, prints only names.
+// statNames reports whether stat with these arguments prints only names.
 func statNames(args []arg) bool {
 	if len(args) > 1 && (args[0].text == "-c" || args[0].text == "--format") && args[1].text == "%n" {
 		args = args[2:]

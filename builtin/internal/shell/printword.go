@@ -203,7 +203,7 @@ func (p *printer) escape(text string, i int) int {
 	return i + 1
 }
 
-// dollar writes the dollar before rest in a literal. Bash must not read it as the begin of an expansion or of $'…'.
+// dollar writes the dollar before rest in a literal, so that bash does not read an expansion or $'…'.
 func (p *printer) dollar(rest string, last bool) {
 	switch {
 	case p.where == inArithmetic:

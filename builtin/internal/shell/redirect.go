@@ -7,7 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// redirects checks the redirections of a statement. first is the index of the statement's first command.
+// redirects checks the redirections of the statement s, which are walked after the commands of s. first is the index of
+// the first of these commands.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
 	end := len(w.cmds) // before the commands in the words and documents of redirections
 	for _, r := range s.Redirs {
@@ -30,6 +31,7 @@ func changesInput(r *syntax.Redirect) bool {
 	return false
 }
 
+// redirect checks a redirection of the statement s, whose commands are those from first to before end.
 func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		w.deny("a redirection that sets a variable")
@@ -44,14 +46,14 @@ func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 		a = fields[0]
 	}
 	_, simple := s.Cmd.(*syntax.CallExpr)
-	ownsRedirect := simple && first < end // false: the statement has no simple command, or only assignments
+	hasOwner := simple && first < end // the redirection belongs to the command at first
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
 		if a.known && isDigits(strings.TrimSuffix(a.text, "-")) && a.text != "" { // a descriptor; other words are files
 			return
 		}
 	case syntax.RdrIn:
-		if !ownsRedirect {
+		if !hasOwner {
 			first = len(w.cmds)
 			w.addRedirect(r).effects = reading
 		}
@@ -68,7 +70,7 @@ func (w *walker) redirect(r *syntax.Redirect, first, end int, s *syntax.Stmt) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	if !ownsRedirect {
+	if !hasOwner {
 		first = len(w.cmds)
 		w.addRedirect(r)
 	}
@@ -93,7 +95,7 @@ func (c *command) writesTo(a arg) {
 	}
 }
 
-// document checks a here-document or a here-string. The statement's commands are those from first to before end.
+// document checks a here-document or a here-string of such a statement.
 func (w *walker) document(r *syntax.Redirect, first, end int) {
 	var text arg
 	if r.Op == syntax.WordHdoc {

@@ -40,11 +40,11 @@ func parsePattern(s string) (pattern, error) {
 		}
 		return pattern{parts: append(parts, "")}, nil
 	}
-	if parts := starParts(trimmed); len(parts) > 1 {
-		return pattern{parts: parts}, nil
-	} else {
+	parts := starParts(trimmed)
+	if len(parts) == 1 {
 		return pattern{text: parts[0]}, nil
 	}
+	return pattern{parts: parts}, nil
 }
 
 // withoutRedirections returns a pattern without its redirections, or "" if it has none.
@@ -130,7 +130,7 @@ func (p pattern) matches(text string) bool {
 	return startsWith(text, p.text)
 }
 
-// startsWith reports whether text begins with words, and the last one is not only the begin of a longer word.
+// startsWith reports whether text is words, or words followed by a blank and more.
 func startsWith(text, words string) bool {
 	return strings.HasPrefix(text, words) && (len(text) == len(words) || text[len(words)] == ' ')
 }
@@ -203,8 +203,8 @@ func (c *command) spellings() []string {
 	return append(forms, withoutOptions(words[0], words[1:])...)
 }
 
-// withoutOptions returns the command, which is name with the words after it, without the options before each of its
-// subcommands. A word after an option may be the option's value or the subcommand, so it returns both forms.
+// withoutOptions returns the spellings of a command, name and the words after it, without the options before its
+// subcommands. A word after an option may be the option's value or a subcommand, so there is a spelling for both.
 func withoutOptions(name string, words []string) []string {
 	f := familyOf(name)
 	if f == nil || !f.verbs && len(f.subs) == 0 {
@@ -241,11 +241,10 @@ func familyOf(name string) *family {
 	return f
 }
 
-// CoveredBy reports whether allow rules cover the command: every simple command is read-only or covered by a
-// pattern, first covers at least one of them, and there are no other redirections or assignments. A wrapper
-// that matters, such as sudo or xargs, must be covered itself, and options that run programs beyond the
-// command's purpose must be in the pattern: see the package doc. An error means that first is invalid; other
-// invalid patterns cover nothing.
+// CoveredBy reports whether allow rules cover the command: every simple command is read-only or covered by a pattern,
+// first covers at least one simple command, and there are no redirections or assignments with effects. An opaque wrapper,
+// such as sudo or xargs, must be covered itself, and options that run programs beyond the command's purpose must be in
+// the pattern: see the package doc. An error means that first is invalid; other invalid patterns cover nothing.
 func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	p, err := parsePattern(first)
 	if err != nil {

@@ -279,7 +279,8 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 	return ""
 }
 
-// refuseSecretReads gives a Reason to commands that may reach a secret in a tree, or by names that are unknown before they run.
+// refuseSecretReads gives a Reason to commands that may reach a secret in a tree, or by names that are unknown before
+// they run.
 func (w *walker) refuseSecretReads(stmts []*syntax.Stmt) {
 	w.findTops()
 	for i := range w.cmds {
@@ -323,16 +324,17 @@ func (w *walker) refuseSecretReads(stmts []*syntax.Stmt) {
 	}
 }
 
-// findTops finds the work trees about which git rev-parse is asked.
+// findTops finds the tops of the work trees in which git rev-parse runs.
 func (w *walker) findTops() {
-	for i := range w.cmds {
-		if c := &w.cmds[i]; c.name == "git" && len(c.args) > 1 && c.args[1].text == "rev-parse" {
-			for _, dir := range c.cwds {
-				if w.tops == nil {
-					w.tops = map[string]string{}
-				}
-				w.tops[dir] = w.answer(fact{question: workTreeTop, dir: dir})
-			}
+	for _, c := range w.cmds {
+		if c.name != "git" || len(c.args) < 2 || c.args[1].text != "rev-parse" {
+			continue
+		}
+		if w.tops == nil {
+			w.tops = map[string]string{}
+		}
+		for _, dir := range c.cwds {
+			w.tops[dir] = w.answer(fact{question: workTreeTop, dir: dir})
 		}
 	}
 }
