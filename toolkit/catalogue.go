@@ -33,7 +33,7 @@ type catalogue struct {
 	predicates []*entry            // tools with a predicate
 	skipped    []Skipped           // tools and sources that could not be loaded
 	control    *Control
-	reserved   map[string]bool      // names of the control tools of all groups
+	reserved   map[string]bool      // names of the control tools of all groups, except those in cfg.Hidden
 	listings   map[*source]*listing // a nil listing: the source was not listed yet
 	static     sync.Map             // definitions of static control tools; see controlInfos
 	staticSize atomic.Int32         // the length of static; approximate, since views are made concurrently

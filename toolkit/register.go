@@ -38,20 +38,24 @@ func (r *registrar) readSettings() error {
 // reserveControlNames reserves the names of control tools, except those in Config.Hidden, for which other tools may
 // then be registered.
 func (r *registrar) reserveControlNames(tk *Toolkit) error {
-	reserved := map[string]bool{}
+	var names []string
 	if len(r.groups) > 0 && r.control.Tools != nil {
 		for _, t := range r.control.Tools(tk, nil, r.groupInfos(r.resolve(state{ceiling: Only("*")}))) {
 			if err := check(t); err != nil {
 				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
 			}
-			reserved[t.Info().Name] = !slices.Contains(r.cfg.Hidden, t.Info().Name)
+			names = append(names, t.Info().Name)
 		}
 	}
 	if r.hasSkills(Only("*")) {
-		reserved[skillTool] = true
+		names = append(names, skillTool)
 	}
-	if len(reserved) > 0 {
-		r.reserved = reserved
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(r.cfg.Hidden, n) })
+	if len(names) > 0 {
+		r.reserved = make(map[string]bool, len(names))
+	}
+	for _, name := range names {
+		r.reserved[name] = true
 	}
 	return nil
 }

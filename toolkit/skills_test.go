@@ -148,3 +148,12 @@ func TestSkillChanges(t *testing.T) {
 		t.Error("Config does not return a copy")
 	}
 }
+
+// TestHiddenSkillTool: if the tool Skill is hidden, another tool may have its name.
+func TestHiddenSkillTool(t *testing.T) {
+	docs := toolkit.Group{Name: "docs", Description: "D.", Skills: []skill.Loader{skill.Memory(&skill.Skill{Name: "pdf", Description: "About PDFs.", Body: "Do it."})}}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: fakes("Skill")}, Groups: []toolkit.Group{docs}, Hidden: []string{"Skill"}}
+	if _, err := toolkit.New(cfg); err != nil {
+		t.Error(err)
+	}
+}
