@@ -12,7 +12,7 @@ import (
 
 // rules are the decisions in which presets differ. Zero values are kitbag's own rules.
 type rules struct {
-	control     *Control // if the configuration has none; nil means ResetTools
+	control     *Control // used if Config.Control is nil; nil means ResetTools
 	labelsOnly  bool     // see Config.LabelsOnly
 	order       listOrder
 	onDuplicate duplicateRule
