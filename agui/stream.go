@@ -68,9 +68,10 @@ type storedEvent struct {
 func (s *stream) watch(ctx context.Context) (_ <-chan storedEvent, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	events, ended := make(chan storedEvent), make(chan struct{})
+	after := max(0, s.pos.startSeq-1) // not in the goroutine: s.pos changes
 	go func() {
 		defer close(ended)
-		for ev, err := range s.h.store.Watch(ctx, s.session, max(0, s.pos.startSeq-1)) {
+		for ev, err := range s.h.store.Watch(ctx, s.session, after) {
 			select {
 			case events <- storedEvent{ev, err}:
 			case <-ctx.Done():
