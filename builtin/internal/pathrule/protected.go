@@ -63,7 +63,7 @@ func (g Protected) Name(abs string) string {
 }
 
 // Likely returns the paths of protected names that the wildcards in the absolute path glob
-// may match, such as "~/.b*rc". A wildcard at the start of a name does not match a dot.
+// may match: /home/me/.bashrc for /home/me/.b*rc. A wildcard at the start of a name does not match a dot.
 func Likely(glob string) []string {
 	segs := strings.Split(ShellPattern(strings.ToLower(glob)), "/")
 	var out []string
@@ -107,7 +107,7 @@ var (
 	protectedDirs = []string{
 		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
-	// Parts of a path that has a slash added at its end.
+	// Directories and files by the end of their path. Each ends with a slash, also a file: Name appends one to the path.
 	protectedParts = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
 		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.config/hub/", "/.gem/credentials/", "/.local/bin/",
