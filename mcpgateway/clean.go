@@ -37,15 +37,15 @@ func clean(s string, limit int) string {
 func cleanInfo(info tool.Info) tool.Info {
 	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
 	info.Description = clean(info.Description, maxDescription)
-	info.Input, info.Output = cleanSchema(info.Input), cleanSchema(info.Output)
-	info.Annotations = cleanSchema(info.Annotations)
+	info.Input, info.Output = cleanJSON(info.Input), cleanJSON(info.Output)
+	info.Annotations = cleanJSON(info.Annotations)
 	return info
 }
 
-// cleanSchema returns a JSON Schema, or other JSON, with clean titles and descriptions. Names and values are
+// cleanJSON returns JSON, such as a JSON Schema, with clean titles and descriptions. Names and values are
 // not changed, because the server compares them.
-func cleanSchema(schema json.RawMessage) json.RawMessage {
-	return visible.JSON(schema, func(key, text string) string {
+func cleanJSON(data json.RawMessage) json.RawMessage {
+	return visible.JSON(data, func(key, text string) string {
 		if visible.IsWords(key) {
 			return clean(text, maxText)
 		}

@@ -56,8 +56,8 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// FuzzCleanSchema checks that JSON stays valid and that only titles and descriptions change.
-func FuzzCleanSchema(f *testing.F) {
+// FuzzCleanJSON checks that JSON stays valid and that only titles and descriptions change.
+func FuzzCleanJSON(f *testing.F) {
 	f.Add([]byte(`{"type":"object","description":"a\u202eb","properties":{"description":{"description":"\u001b","enum":["\u200b"]}}}`))
 	f.Add([]byte(`{"title" : "\"\\\u200b" , "a":["description","\u200b"]}`))
 	f.Add([]byte(`{"\u0064escription":"a\u200bb","titl\u0065":"\u202e"}`))
@@ -73,11 +73,11 @@ func FuzzCleanSchema(f *testing.F) {
 		if !json.Valid(data) {
 			return
 		}
-		got := cleanSchema(data)
+		got := cleanJSON(data)
 		if !json.Valid(got) {
 			t.Fatalf("%s became %s", data, got)
 		}
-		if again := cleanSchema(got); !bytes.Equal(again, got) {
+		if again := cleanJSON(got); !bytes.Equal(again, got) {
 			t.Fatalf("%s, and then %s", got, again)
 		}
 		if a, b := blank(t, data), blank(t, got); !reflect.DeepEqual(a, b) {
@@ -86,7 +86,7 @@ func FuzzCleanSchema(f *testing.F) {
 	})
 }
 
-// blank decodes JSON and replaces the texts that cleanSchema may change by empty ones.
+// blank decodes JSON and replaces the texts that cleanJSON may change by empty ones.
 func blank(t *testing.T, data []byte) any {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

@@ -48,7 +48,7 @@ func (o items) Version(kind mcpupstream.Kind, groups []string) string {
 // OnChange implements [mcpupstream.Provider].
 func (o items) OnChange(changed func()) (stop func()) {
 	o.itemsChanged = changed
-	return func() {} // the clients are closed with the gateway
+	return func() {} // nothing calls changed after the gateway has closed its clients of the servers
 }
 
 // version returns the version of the list; 0 until the server is known to have items of the kind.
@@ -60,8 +60,8 @@ func (u *upstream) version(kind mcpupstream.Kind) int64 {
 	return st.ResourcesVersion
 }
 
-// List implements [mcpupstream.Provider]. As with tools, it starts no server of a closed group, and no server
-// at all for a client that only searches tools.
+// List implements [mcpupstream.Provider]. It starts a server only if a group of the server is open (in v.Listed, which is
+// empty for a client that only searches tools). A server that has already listed items only needs a group in v.Groups.
 func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View) []mcpupstream.Item {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -107,7 +107,7 @@ type listEntry struct {
 	name   string                     // the name in the list, which determines the groups
 	inner  string                     // the name of a prompt, or the URI or URI template, on the server
 	outer  string                     // the same on the gateway
-	labels []string                   // the server's own groups that the entry names
+	labels []string                   // the groups of the entry, as the server names them in _meta
 	fields map[string]json.RawMessage // of the JSON object for clients, with clean texts and the outer name
 }
 
@@ -123,13 +123,13 @@ func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntr
 	return listOf(ctx, u, kind, u.client.Prompts, func(p mcpclient.Prompt) json.RawMessage { return p.Raw })
 }
 
-// listOf is list for the client's method list. raw returns an entry as the server sent it.
-func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list func(context.Context) ([]T, error), raw func(T) json.RawMessage) ([]*listEntry, error) {
+// listOf returns the clean form of what request, a method of u.client, lists. raw returns an entry as the server sent it.
+func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, request func(context.Context) ([]T, error), raw func(T) json.RawMessage) ([]*listEntry, error) {
 	if err := u.recentFailure(kind); err != nil {
 		return nil, err
 	}
-	listed, err := list(ctx)
-	u.announceItems()
+	listed, err := request(ctx)
+	u.announceItems() // the request may have started the server
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
@@ -204,7 +204,7 @@ type itemList struct {
 // server does not know the clean form.
 func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry {
 	var fields map[string]json.RawMessage
-	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &fields) != nil {
+	if len(raw) > maxEntry || json.Unmarshal(cleanJSON(raw), &fields) != nil {
 		return nil
 	}
 	text := func(key string) (s string) { _ = json.Unmarshal(fields[key], &s); return s }
@@ -407,7 +407,7 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 }
 
 // clientOf returns the client for a call: the client of the session or user of ctx if the server has a connection for each,
-// otherwise the shared client. The caller must call done when the call has ended; abandoned is the result of wasAbandoned.
+// otherwise the shared client. The caller must call done when it stops waiting; abandoned says that the server may still work.
 func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(abandoned bool), err error) {
 	if u.sessions != nil {
 		c, err = u.sessions.client(ctx)
