@@ -115,8 +115,8 @@ type Config struct {
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
 	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a call
-	// runs: forms and pages; see [host.Elicitation]. With an empty Server the question is from the agent itself: whether
-	// a server may use the model (see [Limits].Samples). An MCP server waits for the answer on a live connection, so a
+	// runs: forms and pages; see [host.Elicitation]. If its Server is empty the agent itself asks, whether to run a
+	// server's request to the model (see [Limits].Samples). An MCP server waits for the answer on a live connection, so a
 	// run cannot end waiting for the answer: if Elicit is nil or fails, the question is cancelled. Elicit is called on
 	// the goroutine of the call, never while another question or Approve is open; its context ends with the call.
 	// The answer is validated against the form, sent only to the server, and neither saved nor emitted.
@@ -139,10 +139,10 @@ type Config struct {
 	// with a valid seal, such as an older one: a host that lets clients store States must remember the latest seal
 	// of each conversation, or a client can have an approved call run twice.
 	//
-	// Without a Key the messages and approvals in a loaded State are trusted:
-	// anyone who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
-	// safety checks that the user was not asked about, and the schemas of the arguments apply even then, and a call
-	// that would leave the sandbox is asked about again.
+	// Without a Key the messages and approvals in a loaded State are trusted: anyone who can write it can answer
+	// questions, add allow rules and invent history. Deny rules, the mode and the schemas of the arguments apply even
+	// then. A call is asked about again if it would leave the sandbox, or if a safety check finds a danger that is not
+	// the one that the State says the user approved.
 	Key []byte
 
 	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is
@@ -207,7 +207,7 @@ type Agent struct {
 
 	// The functions that a run calls, wrapped in Config.Middleware:
 	model          model.Model
-	reveals        bool // the model accepts tools in the conversation; see reveal.go
+	reveals        bool // the model can be told of new tools in mid-conversation; see [model.Revealer]
 	toolMiddleware []tool.Middleware
 	judge          JudgeFunc
 	instructions   InstructionsFunc
@@ -274,7 +274,7 @@ func New(cfg Config) (*Agent, error) {
 // Limits bound the work for one input. A run that reaches a limit asks the model for a final answer, without tools,
 // and ends with [event.EndLimit]. Limits are checked before each model call; ToolCalls and Time also prevent the
 // remaining tool calls of an answer, and Time stops running calls. Unless a field says otherwise, 0 means no limit.
-// The work of sub-agents ([AsTool]) counts as it happens, except their steps.
+// The work of sub-agents ([AsTool]) counts too, while they run; only their steps do not.
 type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
 	ToolCalls int     // tool calls that the model may make
@@ -367,8 +367,8 @@ func (w *Window) setDefaults(m model.Model) error {
 	return nil
 }
 
-// withJudgement returns a JudgeFunc whose decisions have a judgement of the call, even if a middleware
-// returns a decision without one. A denied call needs none, since it does not run.
+// withJudgement returns a JudgeFunc whose decisions have the [permission.Judgement] without which a call does not run:
+// it adds one if a middleware returned none, or one for another call. A denied call needs none.
 func withJudgement(next JudgeFunc) JudgeFunc {
 	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 		d := next(ctx, p, c)
