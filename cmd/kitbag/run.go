@@ -40,7 +40,7 @@ type agentFlags struct {
 type toolFlags struct {
 	dirs, skills, mcp []string
 	trust             bool     // trust the directory's configuration and skills without asking
-	trustedDirs       []string // directories whose files may choose the programs that commands run; see programSettings
+	trustedDirs       []string // the directories that the user trusts: commands may use their programSettings without approval
 	config            config   // the merged configurations; empty until they are read
 }
 
@@ -91,9 +91,9 @@ other than Anthropic's. --fallback names models to call when one fails; they may
 the other vendor.
 
 An MCP server is started when the model opens a group of its tools; until then the
-model sees the names from its last run. In kitbag.json "groups" adds groups of tools, and
-"labels" names the servers whose own groups are used. Servers ask you at the terminal.
-Rules for mcp__SERVER__sampling decide about a server's use of the model.
+model sees the names of its tools when it last ran. In kitbag.json "groups" adds groups
+of tools, and "labels" names the servers that may add their own (default all). Servers ask
+you at the terminal. Rules for mcp__SERVER__sampling decide about their use of the model.
 
 Settings without a flag or variable are taken from kitbag.json, first from the one
 in the current directory, then from the one in the user's configuration directory.
@@ -110,8 +110,8 @@ Rules, servers and skills of all of them apply, flags first:
 
 The baseURL applies only to models with the same API as the model of this file. lateTools
 says that the server at baseURL accepts tools added in mid-conversation, as OpenAI's and
-Anthropic's do. The file of models has windows and prices that kitbag lacks or has wrong:
-{"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
+Anthropic's do. "models" names a file with windows and prices that kitbag lacks or has
+wrong: {"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
 prices in US dollars for 1,000,000 tokens.
 
 On Linux commands run confined, if the kernel permits it. In the mode sandboxed,
@@ -119,8 +119,8 @@ commands that are not dangerous run without a question. "kitbag sandbox --help"
 explains the settings, "kitbag sandbox status" shows the result.
 
 Until you trust the current directory at the terminal, or with --trust, only the
-restrictions in its kitbag.json apply: ask and deny rules, and paths that the sandbox
-covers. Its skills in .agents/skills and .claude/skills are not used, nor are AGENTS.md
+restrictions in its kitbag.json apply: ask and deny rules, and "protect" and "hide" of the
+sandbox. Its skills in .agents/skills and .claude/skills are not used, nor are AGENTS.md
 and CLAUDE.md (here and above, up to the root of the repository; 64 kB at most), since
 they are instructions of their authors.
 
@@ -257,7 +257,7 @@ func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agen
 		flags.model = variant.Model
 	}
 	if p := variant.Settings; p != nil {
-		warn("this conversation is a copy that runs with its own mode and rules; of the rules in flags and kitbag.json only those of --ask and --deny apply")
+		warn("this conversation is a copy that runs with its own mode and rules; --ask and --deny apply too, but not --mode, --allow and the rules in kitbag.json")
 		flags.config.policy = *p
 		flags.mode, flags.allow = cmp.Or(string(p.Mode), "default"), nil
 	}
@@ -293,7 +293,7 @@ type runner struct {
 	painter *painter
 	prompt  *prompt                             // nil without a terminal
 	answer  func(*event.Approval) event.Confirm // answers instead of the user; nil to ask the user
-	log     io.Writer                           // standard error, or the screen
+	log     io.Writer                           // standard error, or the chat's screen
 	spent   spent
 	models  modelSettings // for remedies in errors
 }
