@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the results to testdata")
 
-// Archives runs a test for each txtar archive in a folder, and compares the result with the archive's part "want". part
-// returns a part of the archive, or "". It fails if the folder has fewer than minFiles archives: some were lost.
+// Archives calls run for each txtar archive in dir, and compares the result with the archive's file "want". part returns a
+// file of the archive, or "". Archives fails if dir has fewer than minFiles archives: some were lost.
 func Archives(t *testing.T, dir string, minFiles int, run func(t *testing.T, part func(name string) string) string) {
 	files, err := filepath.Glob(dir + "/*.txtar")
 	if err != nil || len(files) < minFiles {
@@ -61,8 +61,8 @@ func Archives(t *testing.T, dir string, minFiles int, run func(t *testing.T, par
 	}
 }
 
-// Answer applies options to an answer with the given body, one a line: "status 429", "header Retry-After: 3", "crlf"
-// (lines end in CRLF), "unterminated" (the last newline is missing). The names and values in header alternate.
+// Answer returns an HTTP answer with the body, changed by the options, which have a line each: "status 429", "header
+// Retry-After: 3", "crlf" (lines end in CRLF), "unterminated" (without the last newline). header has names and values in turn.
 func Answer(t *testing.T, options, body string) (status int, newBody string, header []string) {
 	status, header = http.StatusOK, []string{"Content-Type", "text/event-stream"}
 	for line := range strings.Lines(options) {
