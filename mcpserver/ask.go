@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// readReply reads the client's answer to a question about a call. It returns nil if the call is allowed, and whether to
-// remember that for the session; otherwise it returns the result of the call, which says why the call did not run.
+// readReply reads the client's answer to the question whether a call may run. If it may, refused is nil, and remember says
+// whether to allow such calls for the session; otherwise refused is the result of the call, which says why it did not run.
 func readReply(name string, d permission.Decision, raw json.RawMessage) (remember bool, refused object) {
 	var reply struct {
 		Action  string `json:"action"`
@@ -30,7 +30,7 @@ func readReply(name string, d permission.Decision, raw json.RawMessage) (remembe
 		return reply.Content.Remember, nil
 	case reply.Action == "decline":
 		return false, failure(denial.Refused(name, ""))
-	case reply.Action == "cancel": // also by a gateway whose own client cannot ask the user
+	case reply.Action == "cancel": // also sent by a gateway whose own client cannot ask the user
 		text := fmt.Sprintf("The user must allow this call of %s (%s), but the question was cancelled: the user dismissed it, or the client cannot ask the user.", name, d.Reason)
 		return false, failure(text + remedy(d))
 	}
@@ -42,8 +42,8 @@ func cannotAsk(name string, d permission.Decision) object {
 	return failure(fmt.Sprintf("The user must allow this call of %s (%s), but this client cannot ask the user.", name, d.Reason) + remedy(d))
 }
 
-// couldNotAsk returns the result of a call that the user could not be asked about because of an error.
-func couldNotAsk(name string, err error) object {
+// askFailed returns the result of a call that did not run because err occurred when the user was asked.
+func askFailed(name string, err error) object {
 	return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v. Continue without the call, or say what you would need.", name, err))
 }
 
@@ -64,12 +64,12 @@ func ruleTexts(rules []permission.Rule) []string {
 	return out
 }
 
-// maxQuestion is the largest question about a call, in bytes. Clients cut off longer messages, [host.Elicitation.Clean]
-// those over 8 KiB, and the user would then allow text that they have not seen.
+// maxQuestion is the largest question about a call, in bytes. Clients cut off longer messages, our own client those
+// over 8 KiB ([host.Elicitation.Clean]). The user would then allow text that they have not seen.
 const maxQuestion = 7 << 10
 
-// questionFor returns the question whether a call may run. It shows the tool's preview of the call, or the arguments if
-// there is no preview, and the text that will run if no argument is that text, and says whether a sandbox confines the call.
+// questionFor returns the question whether a call may run. It shows the tool's preview of the call, or else the arguments.
+// It adds the text that will run, unless an argument has that text, and says whether a sandbox confines the call.
 // If mayRemember is set, the user can accept the suggested rules for the session. Invisible characters are escaped.
 func questionFor(p pendingCall, mayRemember bool) (object, error) {
 	call, d := p.call, p.decision

@@ -51,7 +51,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 
 // closeRecord completes the record and passes it to the audit function.
 func (r *request) closeRecord(ctx context.Context) {
-	r.rec.Credential, r.rec.Session = r.credential(), r.name
+	r.rec.Credential, r.rec.Session = r.credential(), r.sessionName
 	if ctx.Err() != nil && r.rec.Outcome != OutcomeSuccess {
 		r.rec.Outcome = OutcomeCancelled
 	}
@@ -69,10 +69,10 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.revision.recordView(v, false)
+	r.revision.recordView(v, false) // false: the client has called a tool of v, but was not sent the list
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
-		err = denial.Hidden(r.policy(), p.Name, err)
+		err = denial.Hidden(r.policy(), p.Name, err) // says so if a deny rule hides the tool
 		if denied, ok := errors.AsType[*denial.Error](err); ok {
 			r.rec.Tool, r.rec.Input = cut(denied.Tool, maxRecordedName), p.Arguments
 			r.rec.recordDecision(denied.Decision)
@@ -93,7 +93,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if refused != nil {
 		return refused, nil
 	}
-	if refused := r.takeTokens(ctx, t.Info().Name); refused != nil {
+	if refused := r.takeRateTokens(ctx, t.Info().Name); refused != nil {
 		return refused, nil
 	}
 	res, err := r.run(ctx, t, tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeChanged, Judgement: judgement})
@@ -104,7 +104,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if res.Outcome == message.OutcomeSuccess {
 		v.Advance(t.Info().Name) // to the phase that follows the tool
 	}
-	if err := r.revision.afterCall(ctx, r); err != nil {
+	if err := r.revision.afterCall(ctx, r); err != nil { // notifies the client of lists that the call has changed
 		return nil, err
 	}
 	return r.result(res), nil
@@ -148,7 +148,7 @@ func (r *request) judgeChanged(_ context.Context, t tool.Tool, c tool.Call) (*pe
 // each chunk, so that a host can show the output of a command while it runs. The result has all content, so the last chunk
 // of a growing block is not reported.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
-	defer r.becomeTask(t, call.Input)()
+	defer r.startTaskTimer(t, call.Input)()
 	results, report := tool.NewCollector(call), r.reporter(call.Name)
 	var unreported *tool.Chunk // the latest chunk of a growing block
 	for chunk, err := range tool.Run(ctx, t, call, r.cat.cfg.Middleware...) {

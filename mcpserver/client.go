@@ -17,11 +17,11 @@ import (
 // A client is a connection over stdio, a session over HTTP, or all clients without sessions over HTTP that have the same
 // credential. It has limits and the state of tools.
 type client struct {
-	cat     *catalogue
-	name    string // for audit records; empty for clients without sessions
-	account *account
-	budgets *budgets // the account's
-	tools   toolstate.State
+	cat         *catalogue
+	sessionName string // for audit records; empty for clients without sessions
+	account     *account
+	budgets     *budgets // the account's
+	tools       toolstate.State
 
 	ctx        context.Context // cancelled when the client has left
 	cancel     context.CancelFunc

@@ -51,9 +51,9 @@ func (g *registry) newBuckets(key string) []*replica.Rate {
 	return buckets
 }
 
-// takeTokens takes a token for a call of a tool from each bucket that applies. If a bucket is empty, the call must not run, and
-// takeTokens returns its result; otherwise nil.
-func (r *request) takeTokens(ctx context.Context, tool string) object {
+// takeRateTokens takes a token for a call of a tool from each bucket that applies. If a bucket is empty, the call must not
+// run, and takeRateTokens returns its result; otherwise nil.
+func (r *request) takeRateTokens(ctx context.Context, tool string) object {
 	for i, rate := range r.cat.cfg.Rates {
 		if applies, _ := path.Match(rate.Tools, tool); !applies { // no error, because Rate.Check has checked the pattern
 			continue

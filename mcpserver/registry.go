@@ -57,7 +57,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	if shared {
 		limit *= sharedCalls
 	} else {
-		c.name = rand.Text()[:12] // enough to be unique in the records
+		c.sessionName = rand.Text()[:12] // enough to be unique in the records
 	}
 	c.traffic = newTraffic(limit, &c.budgets.calls, shared)
 	c.state.Scope = &toolkit.Scope{}

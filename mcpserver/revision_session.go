@@ -171,7 +171,7 @@ func (c *session) askAbout(ctx context.Context, r *request, p pendingCall) objec
 		raw, err = c.ask(ctx, r.out, "elicitation/create", question)
 	}
 	if err != nil {
-		return couldNotAsk(name, err)
+		return askFailed(name, err)
 	}
 	remember, refused := readReply(name, d, raw)
 	if remember {

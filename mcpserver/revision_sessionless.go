@@ -173,7 +173,7 @@ func (sl *sessionless) askAbout(ctx context.Context, r *request, p pendingCall) 
 		ticket, err = sl.lot.Issue(ctx, park.Ticket{Call: digest, Nonce: rand.Text()})
 	}
 	if err != nil {
-		return couldNotAsk(name, err)
+		return askFailed(name, err)
 	}
 	r.rec.Outcome = OutcomeAsked
 	return object{

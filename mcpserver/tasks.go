@@ -28,8 +28,8 @@ func (r *request) understandsTasks() bool {
 	return strictjson.Unmarshal(r.msg.Meta.Capabilities, &caps) == nil && caps.Extensions[tasksExtension] != nil
 }
 
-// becomeTask makes the call a task after the time that the tool sets or, if it sets none, Config.TaskAfter. stop prevents that.
-func (r *request) becomeTask(t tool.Tool, input json.RawMessage) (stop func() bool) {
+// startTaskTimer makes the call a task after the time that the tool sets or, if it sets none, Config.TaskAfter. stop prevents that.
+func (r *request) startTaskTimer(t tool.Tool, input json.RawMessage) (stop func() bool) {
 	after := r.cat.cfg.TaskAfter
 	if b, ok := tool.As[tool.Backgrounder](t); ok {
 		after = b.Background(input)
