@@ -27,8 +27,8 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// coerceArguments coerces v and its parts. If v is not an object, it coerces the object inside v, a string or a list, or
-// else an object with v as the value of onlyField.
+// coerceArguments coerces v and its parts. If v is a string or a list that has only an object inside, it coerces
+// that object. Any other v, except an object or null, becomes the value of onlyField in a new object.
 func (c *coercer) coerceArguments(v *value) *value {
 	for range 3 { // some models encode the object several times: a string in a string
 		if v.kind != stringValue {
@@ -54,7 +54,7 @@ func (c *coercer) coerceArguments(v *value) *value {
 }
 
 // parseText parses a string that is JSON, repaired if necessary. It returns nil for other strings, for JSON that is cut
-// off, and for JSON with prose around it: a text may mention an object.
+// off, and for JSON with prose around it, since the text may only mention the JSON.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v
@@ -166,8 +166,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 			return w
 		}
 	}
-	// Models also send the only item of a list without the list. coerce converts the item later. An object instead of a
-	// list of texts was probably meant as something else.
+	// Models also send the only item of a list without the list. coerce converts the item to its type later. An object is
+	// made an item only of a list of objects: instead of a list of texts it was probably meant as something else.
 	if item := c.validator.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
 		if want := c.validator.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
