@@ -79,7 +79,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if rt.token != nil {
-		hideToken(res, req)
+		hideToken(res, req) // in the body, which may repeat it
 	}
 	if req.Method == http.MethodPost && res.StatusCode >= 400 {
 		return nil, rt.failure(req, res)
