@@ -15,7 +15,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 			programs = append(programs, o.value)
 		}
 	}
-	if first := slices.IndexFunc(p.ops, func(op roleArg) bool { return !op.opt }); len(programs) == 0 && first >= 0 {
+	if first := slices.IndexFunc(p.ops, func(op roleArg) bool { return !op.ofOption }); len(programs) == 0 && first >= 0 {
 		programs = append(programs, p.ops[first].arg)
 		p.ops = slices.Delete(p.ops, first, first+1)
 	}

@@ -197,7 +197,7 @@ func tooManyOptions(args []arg) bool {
 // follow analyses the commands that the command at index i runs. why is not empty if the tables do not accept it.
 func (w *walker) follow(i int, p *parsed, why string) {
 	for _, op := range p.ops {
-		if op.opt && op.kind == 's' { // the value of an option is shell source
+		if op.ofOption && op.kind == 's' { // the value of an option is shell source
 			w.inside(i, func() { w.script([]arg{op.arg}) })
 		}
 	}

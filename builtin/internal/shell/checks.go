@@ -18,7 +18,7 @@ var checks map[string]func(*walker, *command, *parsed) string
 func init() {
 	checks = map[string]func(*walker, *command, *parsed) string{
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
-		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
+		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": gitConfigGetArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,
 		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "subcommand": subcommandArgs, "reflog": reflogArgs, "code": codeArgs,
 		"getent": getentArgs, "service": serviceArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "tmux": tmuxArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
@@ -31,8 +31,8 @@ func init() {
 		}),
 		// rpm expands macros in formats, in the texts of a package (":expand") and in names of files.
 		"rpm": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
-			return !op.known || op.opt && strings.Contains(op.text, ":expand") ||
-				!op.opt && (strings.Contains(op.text, "://") || strings.Contains(op.text, "%"))
+			return !op.known || op.ofOption && strings.Contains(op.text, ":expand") ||
+				!op.ofOption && (strings.Contains(op.text, "://") || strings.Contains(op.text, "%"))
 		}),
 		// The go command resolves versions over the network, possibly from the host in the module's path.
 		"local": refusing("may name a version to fetch", func(op *roleArg) bool {
@@ -40,7 +40,7 @@ func init() {
 		}),
 		// npm takes names of packages from the registry, clones repositories and fetches URLs.
 		"package": refusing("is not the name of a package", func(op *roleArg) bool {
-			return !op.opt && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.')
+			return !op.ofOption && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.')
 		}),
 		// brew evaluates a formula to show it, and also takes third-party taps; man shows any file.
 		"noslash": refusing("may be a file", func(op *roleArg) bool {
@@ -64,7 +64,7 @@ func refusing(why string, bad func(*roleArg) bool) func(*walker, *command, *pars
 	return func(w *walker, _ *command, p *parsed) string {
 		for _, op := range p.ops {
 			for _, value := range w.values(op.arg, 0) {
-				if bad(&roleArg{value, op.kind, op.opt}) {
+				if bad(&roleArg{value, op.kind, op.ofOption}) {
 					return op.raw + " " + why
 				}
 			}
@@ -319,7 +319,7 @@ func uploadArgs(_ *walker, _ *command, p *parsed) string {
 			name, _, _ = strings.Cut(name, ";")
 			file := o.value
 			file.text = name
-			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true})
+			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', ofOption: true})
 		}
 	}
 	return ""
@@ -399,7 +399,7 @@ func copying(kind byte) func(*walker, *command, *parsed) string {
 	return func(_ *walker, _ *command, p *parsed) string {
 		into := p.has("-t", "--target-directory")
 		for i := range p.ops {
-			if op := &p.ops[i]; into && !op.opt {
+			if op := &p.ops[i]; into && !op.ofOption {
 				op.kind = kind
 			}
 		}

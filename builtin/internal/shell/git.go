@@ -24,13 +24,13 @@ func gitArgs(_ *walker, c *command, p *parsed) string {
 			return "the format " + a.raw + " verifies signatures with a program"
 		}
 	}
-	options := p.args
+	options := p.args // the words before the subcommand, which is p.args[p.rest]
 	if p.rest >= 0 {
 		options = p.args[:p.rest]
 	}
 	for _, a := range options {
 		if len(a.text) > 2 && (a.text[:2] == "-c" || a.text[:2] == "-C") {
-			p.whole = a.text[1] == 'c'
+			p.whole = a.text[1] == 'c' // then only a rule with all words of the command may allow it
 			return "the value of " + a.text[:2] + " must be a separate word"
 		}
 	}
@@ -75,9 +75,9 @@ func gitShows(p *parsed) {
 	if !slices.Contains(gitShowing, sub) {
 		return
 	}
-	content := !slices.Contains([]string{"log", "rev-list", "status", "reflog"}, sub) // these need an option to show it
+	showsContent := !slices.Contains([]string{"log", "rev-list", "status", "reflog"}, sub) // these show content only with an option
 	afterDashes := false
-	anyPath := sub == "diff" && slices.ContainsFunc(p.args, func(a arg) bool { return a.text == "--no-index" })
+	comparesFiles := sub == "diff" && slices.ContainsFunc(p.args, func(a arg) bool { return a.text == "--no-index" })
 	hasPattern, isValue := false, false // with git grep: the pattern was before this word; this word is the value of an option
 	var paths []roleArg
 	for i, a := range p.args[p.rest+1:] {
@@ -88,26 +88,26 @@ func gitShows(p *parsed) {
 		case a.known && a.text == "--":
 			afterDashes = true
 		case !afterDashes && (before == "-L" || strings.HasPrefix(a.text, "-L")) && strings.Contains(a.text, ":"):
-			content = true
+			showsContent = true
 			a.text = a.text[strings.LastIndexByte(a.text, ':')+1:]
-			paths = append(paths, roleArg{arg: a, kind: 'r', opt: true})
+			paths = append(paths, roleArg{arg: a, kind: 'r', ofOption: true})
 		case !afterDashes && strings.HasPrefix(a.text, "-"):
-			content = content || asksPatch(a.text) || a.text == "--full-diff"
+			showsContent = showsContent || asksPatch(a.text) || a.text == "--full-diff"
 			hasPattern = hasPattern || a.text == "-e" || a.text == "-f"
 			isValue = sub == "grep" && slices.Contains(grepValues, a.text)
-		case afterDashes || anyPath || hasPattern || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
+		case afterDashes || comparesFiles || hasPattern || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
 			if file, ok := revisionFile(a.text); ok && !afterDashes {
 				if stage, name, ok := strings.Cut(file, ":"); ok && len(stage) == 1 && a.text[0] == ':' { // :0:file
 					file = name
 				}
 				a.text = file
 			}
-			paths = append(paths, roleArg{arg: a, kind: 'r', opt: true})
+			paths = append(paths, roleArg{arg: a, kind: 'r', ofOption: true})
 		case sub == "grep":
 			hasPattern = true
 		}
 	}
-	if content {
+	if showsContent {
 		p.ops = append(p.ops, paths...)
 	}
 }
@@ -126,14 +126,14 @@ var runningGitKeys = strings.Fields("core.pager core.fsmonitor core.hookspath lo
 
 // harmlessGitSetting reports whether the value of -c, KEY=VALUE, makes git run no program.
 func harmlessGitSetting(setting arg) bool {
-	key, value, complete := strings.Cut(setting.prefix(), "=")
+	key, value, hasValue := strings.Cut(setting.prefix(), "=") // without "=" in the prefix, the key may be incomplete
 	key = strings.ToLower(key)
 	for _, head := range []string{"color.", "advice.", "column."} {
 		if strings.HasPrefix(key, head) {
 			return true
 		}
 	}
-	return slices.Contains(harmlessGitKeys, key) && (complete || setting.known) ||
+	return slices.Contains(harmlessGitKeys, key) && (hasValue || setting.known) ||
 		slices.Contains(runningGitKeys, key) && setting.known && slices.Contains([]string{"false", "cat", "/dev/null"}, value)
 }
 
@@ -141,16 +141,16 @@ func harmlessGitSetting(setting arg) bool {
 func gitConfigArgs(w *walker, c *command, p *parsed) string {
 	for _, op := range p.ops {
 		switch {
-		case op.opt:
+		case op.ofOption:
 		case op.option():
 			return op.raw + " may be an option"
 		case credentialKey().MatchString(op.text):
 			return op.raw + " may hold credentials"
 		}
 	}
-	showsAddress := slices.ContainsFunc(p.ops, func(op roleArg) bool { return !op.opt && mayHaveToken().MatchString(op.text) })
-	if showsAddress || p.has("-l", "--list", "--get-regexp", "--get-urlmatch") && !p.has("--name-only") {
-		if why := settingsArgs(w, c, p); why != "" {
+	showsToken := slices.ContainsFunc(p.ops, func(op roleArg) bool { return !op.ofOption && mayHaveToken().MatchString(op.text) })
+	if showsToken || p.has("-l", "--list", "--get-regexp", "--get-urlmatch") && !p.has("--name-only") {
+		if why := settingsArgs(w, c, p); why != "" { // a setting has credentials
 			return why
 		}
 	}
@@ -167,10 +167,10 @@ func gitConfigArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// getConfigArgs is gitConfigArgs for git config get and git config list.
-func getConfigArgs(w *walker, c *command, p *parsed) string {
+// gitConfigGetArgs accepts git config get and git config list if they show no credentials.
+func gitConfigGetArgs(w *walker, c *command, p *parsed) string {
 	for _, op := range p.ops {
-		if !op.opt && credentialKey().MatchString(op.text) {
+		if !op.ofOption && credentialKey().MatchString(op.text) {
 			return op.raw + " may hold credentials"
 		}
 	}

@@ -19,11 +19,11 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 		v, _ := p.value(o)
 		if format, name, ok := strings.Cut(strings.TrimPrefix(v.text, "="), "="); ok && strings.HasSuffix(format, "-file") {
 			v.text = name
-			p.ops = append(p.ops, roleArg{arg: v, kind: 'r', opt: true}) // an error message shows the content of a template file
+			p.ops = append(p.ops, roleArg{arg: v, kind: 'r', ofOption: true}) // an error message shows the content of a template file
 		}
 	}
 	for _, op := range p.ops {
-		if op.opt && strings.Contains(op.text, "://") {
+		if op.ofOption && strings.Contains(op.text, "://") {
 			return op.raw + " is on another machine"
 		}
 	}
@@ -78,7 +78,7 @@ func kubeGetArgs(w *walker, c *command, p *parsed) string {
 // kindKnown reports whether the first operand, the kind of the resources, is literal, or is KIND/NAME.
 func (p *parsed) kindKnown() bool {
 	for _, op := range p.ops {
-		if !op.opt {
+		if !op.ofOption {
 			return op.known || strings.Contains(op.prefix(), "/")
 		}
 	}
@@ -114,7 +114,7 @@ func (p *parsed) onlyKinds(kinds []string) bool {
 	first := true
 	for _, op := range p.ops {
 		// The first operand has kinds, KIND,KIND or KIND/NAME. Later ones are names, or KIND/NAME.
-		if op.opt || !first && !strings.Contains(op.prefix(), "/") {
+		if op.ofOption || !first && !strings.Contains(op.prefix(), "/") {
 			continue
 		}
 		first = false
@@ -203,7 +203,7 @@ func unitArgs(_ *walker, _ *command, p *parsed) string {
 // names, unless an option limits the output to names.
 func envFileArgs(_ *walker, _ *command, p *parsed) string {
 	if !p.has("--services", "--volumes", "--images", "--profiles", "-q", "--quiet", "--hash") {
-		p.ops = append(p.ops, roleArg{arg: anything("…"), kind: 'r', opt: true})
+		p.ops = append(p.ops, roleArg{arg: anything("…"), kind: 'r', ofOption: true})
 	}
 	return ""
 }

@@ -16,8 +16,8 @@ import (
 // A link is a second name that a command of the line gives to a file.
 type link struct {
 	by    int    // index of the command that creates the link
-	name  string // absolute; with wildcards, there is a link for each match
-	to    string // the target, relative to the directory of name unless it is absolute
+	name  string // absolute; if it has wildcards, each match is a link, to the file of the same name in the directory to
+	to    string // the target, or its directory; relative to the directory of name unless it is absolute
 	moved bool   // name is a move or copy of to, and thus only a link if to is a link
 }
 
@@ -28,34 +28,34 @@ var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 // there are more, any file may be written through a link.
 const maxMadeLinks = 16
 
-// throughLinks returns the dangers that depend on links which the line itself creates.
+// throughLinks returns the dangers of existing links through which a copy writes, and of links that the line creates.
 func (a *Analysis) throughLinks(at *pathrule.Place, guard pathrule.Protected) []Danger {
 	var out []Danger
-	makesLinks := false
+	hasLinker := false
 	for i := range a.cmds {
-		if c := &a.cmds[i]; c.Reason != "" {
+		if c := &a.cmds[i]; c.Reason != "" { // it is not read-only
 			out = append(out, c.copyDangers(at, guard)...)
-			makesLinks = makesLinks || slices.Contains(linkers, c.name)
+			hasLinker = hasLinker || slices.Contains(linkers, c.name)
 		}
 	}
-	if !makesLinks {
+	if !hasLinker {
 		return out
 	}
-	v := view{at: *at, guard: guard, known: map[string]string{}}
-	creates := false // a command creates a link other than by a move or copy
+	v := view{at: *at, guard: guard, results: map[string]string{}}
+	newLink := false // a command creates a link that is not the move or copy of a link
 	for i := range a.cmds {
 		made, complete := linksOf(&a.cmds[i], i)
 		v.links = append(v.links, made...)
 		if !complete {
 			v.unknown = append(v.unknown, i)
 		}
-		creates = creates || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !complete && !a.cmds[i].moves()
+		newLink = newLink || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !complete && !a.cmds[i].moves()
 	}
-	if n := len(v.links); n > maxMadeLinks { // the first and the last command that creates links stand for all of them
+	if n := len(v.links); n > maxMadeLinks { // two are enough: danger needs one command other than the current
 		v.unknown, v.links = append(v.unknown, v.links[0].by, v.links[n-1].by), nil
 	}
-	if !creates {
-		v.unknown = nil // there is no link that moves and copies could give an unknown name
+	if !newLink {
+		v.unknown = nil // these are moves and copies, and the line creates no link that they could move or copy
 	}
 	for i := range a.cmds {
 		if d := v.danger(&a.cmds[i], i); d.Reason != "" {
@@ -71,7 +71,7 @@ type view struct {
 	guard   pathrule.Protected
 	links   []link
 	unknown []int             // indexes of commands that create unknown links
-	known   map[string]string // results of checks with all links, by "w" (write) or "r" (read) and the name
+	results map[string]string // cache of onlyThroughLinks with all links, by "w" (write) or "r" (read) and the path
 }
 
 // danger returns the danger of the command c at index i that depends on links created by other commands.
@@ -87,7 +87,7 @@ func (v *view) danger(c *command, i int) Danger {
 			}
 		}
 	}
-	if c.metadata() {
+	if c.onlyMetadata() {
 		return Danger{}
 	}
 	for _, op := range c.reads {
@@ -102,12 +102,12 @@ func (v *view) danger(c *command, i int) Danger {
 }
 
 // onlyThroughLinks returns the result of check with the links of the line, except those of the command at index i. It
-// returns "" if check finds something also without links, which is reported elsewhere. Because a name may have several
-// targets, each link comes first once.
-func (v *view) onlyThroughLinks(question string, i int, check func(pathrule.Place) string) string {
+// returns "" if check finds something also without links, which is reported elsewhere. Several links may have the same
+// name, of which the first is followed; so check is called once for each link, with that link in front.
+func (v *view) onlyThroughLinks(key string, i int, check func(pathrule.Place) string) string {
 	links := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == i })
 	all := len(links) == len(v.links)
-	if why, ok := v.known[question]; ok && all {
+	if why, ok := v.results[key]; ok && all {
 		return why
 	}
 	why := ""
@@ -121,7 +121,7 @@ func (v *view) onlyThroughLinks(question string, i int, check func(pathrule.Plac
 		why = ""
 	}
 	if all {
-		v.known[question] = why
+		v.results[key] = why
 	}
 	return why
 }
@@ -129,19 +129,19 @@ func (v *view) onlyThroughLinks(question string, i int, check func(pathrule.Plac
 // readlinkWith returns readlink with additional links that do not exist yet.
 func readlinkWith(links []link, readlink func(string) (string, error)) func(string) (string, error) {
 	return func(name string) (string, error) {
-		below := false
+		hasLink := false // name is a directory with one of the links
 		for k, l := range links {
 			matches, err := path.Match(pathrule.ShellPattern(l.name), name)
 			matches = matches && err == nil || l.name == name
-			below = below || pathrule.Below(l.name, name)
+			hasLink = hasLink || pathrule.Below(l.name, name)
 			switch {
 			case matches && !l.moved:
 				return path.Join(l.to, wildcardPart(l, name)), nil
 			case !l.moved || !matches && !pathrule.Below(name, l.name):
 				continue
 			}
-			// name is moved: it is a link if the file that becomes name is one. The first such link is sufficient, because
-			// each link comes first once.
+			// l gives another file this name: it is a link if that file is one. Other moves to this name need no look, since
+			// the caller puts each of them in front once.
 			rest := slices.Delete(slices.Clone(links), k, k+1)
 			if to, err := readlinkWith(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
 				return to, nil
@@ -149,8 +149,8 @@ func readlinkWith(links []link, readlink func(string) (string, error)) func(stri
 			break
 		}
 		to, err := readlink(name)
-		if below && os.IsNotExist(err) {
-			err = os.ErrInvalid // name exists and is no link: it is a directory with one of the links
+		if hasLink && os.IsNotExist(err) {
+			err = os.ErrInvalid // the directory exists when the link does, and is not a link itself
 		}
 		return to, err
 	}
@@ -223,15 +223,15 @@ func (c *command) copied() (sources, names []arg) {
 	return sources, names
 }
 
-// copyDangers returns the danger of a copy into a directory. Whether the target is a directory is not checked: if the
-// command does not say so, only copyTargets that exist as links count.
+// copyDangers returns the danger of a copy into a directory. It does not look on the disk whether the target is a
+// directory. Unless the command line shows that it must be, only those copyTargets count that are existing links.
 func (c *command) copyDangers(at *pathrule.Place, guard pathrule.Protected) []Danger {
 	for _, op := range c.copyTargets() {
 		dir := path.Dir(op.text)
-		// Several files, or a target DIR/, "." or "..".
-		saysDirectory := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
+		// There are several files, or the target is DIR/ (op is then DIR//FILE), "." or "..".
+		mustBeDirectory := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
 		for _, name := range c.paths(op.arg) {
-			if _, err := at.Target(name); !saysDirectory && err != nil {
+			if _, err := at.Target(name); !mustBeDirectory && err != nil {
 				continue
 			}
 			if why := guard.Hit(*at, name); why != "" {
@@ -254,7 +254,7 @@ func linksTo(c *command, name, src arg, symbolic bool) (links []link, ok bool) {
 	if len(names) == 0 || strings.Contains(src.text, hole) {
 		return nil, false
 	}
-	for k, n := range names {
+	for k, n := range names { // if name is relative, names[k] is in cwds[k]
 		targets := []string{src.text}
 		switch {
 		case symbolic || len(c.cwds) == 0:

@@ -21,8 +21,8 @@ type parsed struct {
 // A roleArg is an argument with its role, see [role].
 type roleArg struct {
 	arg
-	kind byte
-	opt  bool // the value of an option
+	kind     byte
+	ofOption bool // the value of an option, or a file that a check adds to the operands
 }
 
 // A given is an option that was found, by its name in the table. The zero value means none.

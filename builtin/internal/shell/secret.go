@@ -36,9 +36,9 @@ func (c *command) showsNoWords() bool {
 	return unary || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
 }
 
-// metadata reports whether the command shows only facts about the files that it reads: the existence, size or checksum
+// onlyMetadata reports whether the command shows only facts about the files that it reads: the existence, size or checksum
 // of a key is not a secret.
-func (c *command) metadata() bool {
+func (c *command) onlyMetadata() bool {
 	switch c.name {
 	case "ls", "stat", "wc", "du", "file", "find", "test", "[", "realpath", "readlink", "dirname", "basename", "tree",
 		"md5sum", "sha1sum", "sha256sum", "sha512sum", "cksum", "namei", "lsattr", "getfacl", "openssl", "ssh-keygen",
@@ -102,7 +102,7 @@ func (w *walker) reveals(c *command) string {
 			}
 		}
 	}
-	if len(c.reads) == 0 || c.metadata() {
+	if len(c.reads) == 0 || c.onlyMetadata() {
 		return ""
 	}
 	for i := range c.reads {
@@ -164,10 +164,10 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 		if len(c.reads) == 0 || c.keepsLinks() {
 			continue
 		}
-		if why := c.leavesLink(at); why != "" && (!c.metadata() || len(a.cmds) > 1) { // another command may read the names that c lists
+		if why := c.leavesLink(at); why != "" && (!c.onlyMetadata() || len(a.cmds) > 1) { // another command may read the names that c lists
 			out = append(out, Danger{Dynamic, c.String() + ": " + why})
 		}
-		if c.metadata() {
+		if c.onlyMetadata() {
 			continue
 		}
 		if why := c.leadsTo(at); why != "" {
@@ -183,7 +183,7 @@ func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 // givenLink returns which word of the line is a link to a secret, or "". This matters if a command reads an unknown
 // name, which any word may be.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
-	if !slices.ContainsFunc(a.cmds, func(c command) bool { return !c.metadata() && c.readsUnknown() }) {
+	if !slices.ContainsFunc(a.cmds, func(c command) bool { return !c.onlyMetadata() && c.readsUnknown() }) {
 		return ""
 	}
 	words := a.listed
@@ -285,7 +285,7 @@ func (w *walker) refuseSecretReads(stmts []*syntax.Stmt) {
 	w.findTops()
 	for i := range w.cmds {
 		c := &w.cmds[i]
-		if c.Reason != "" || c.metadata() {
+		if c.Reason != "" || c.onlyMetadata() {
 			continue
 		}
 		why := ""
@@ -463,5 +463,5 @@ func (w *walker) keepSecret(name string) {
 
 // dumps reports whether the command shows the whole content of the files it reads.
 func (c *command) dumps() bool {
-	return len(c.reads) > 0 && !c.metadata() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
+	return len(c.reads) > 0 && !c.onlyMetadata() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
 }

@@ -28,7 +28,7 @@ func grepArgs(_ *walker, _ *command, p *parsed) string {
 // textIsOption makes the operand that is a text by default, such as the pattern, a file: an option has the text.
 func (p *parsed) textIsOption() {
 	for i := range p.ops {
-		if op := &p.ops[i]; !op.opt && op.kind == 't' {
+		if op := &p.ops[i]; !op.ofOption && op.kind == 't' {
 			op.kind = 'r'
 		}
 	}
@@ -154,7 +154,7 @@ var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|load|(^|[^.\w"])(ENV|ev
 func yqArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		switch {
-		case op.opt || op.kind != 't':
+		case op.ofOption || op.kind != 't':
 		case !op.known:
 			return "the expression is not literal"
 		case yqEnvironment().MatchString(op.text):
@@ -184,7 +184,7 @@ func awkShows(w *walker, c *command, p *parsed) string {
 			continue
 		}
 		for _, found := range awkString().FindAllStringSubmatch(a.text, -1) {
-			p.ops = append(p.ops, roleArg{arg: literal(found[1]), kind: 'r', opt: true})
+			p.ops = append(p.ops, roleArg{arg: literal(found[1]), kind: 'r', ofOption: true})
 		}
 	}
 	return why

@@ -55,8 +55,8 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 	if v, ok := p.value("--file"); ok {
 		file = v
 	}
-	operands := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.opt })
-	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.opt })
+	operands := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.ofOption })
+	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.ofOption })
 	// The values of the letters of the old syntax follow them, in order.
 	if first != "" && first[0] != '-' && len(operands) > 0 {
 		operands = operands[1:]
