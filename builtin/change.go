@@ -28,7 +28,7 @@ type change struct {
 	path     string // absolute, for messages
 	old, new []byte
 	exists   bool
-	count    int    // replacements that were made
+	replaced int    // number of replacements, for the result; 1 for Write
 	answer   string // the text for the model
 }
 
@@ -88,7 +88,7 @@ func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.S
 		diff := ch.diff()
 		answer := tool.Text(ch.answer)
 		answer.Meta = map[string]json.RawMessage{
-			"diff": encode(diff), "file_path": encode(ch.path), "occurrences": encode(ch.count)}
+			"diff": encode(diff), "file_path": encode(ch.path), "occurrences": encode(ch.replaced)}
 		if yield(answer, nil) && diff != "" {
 			yield(tool.Chunk{Block: &message.Text{Text: diff}, ForUser: true}, nil)
 		}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// mainRepository returns the repository of which workTree is a linked working tree, or "": git writes there when a
-// command commits in workTree. The repository must name workTree too, since any command can create the file that names
-// a repository.
+// mainRepository returns the repository in which git writes when a command commits in workTree, if that is a linked
+// working tree, and "" otherwise. The repository must name workTree too, since any command can create the file that
+// names a repository.
 func mainRepository(workTree string) string {
 	readLine := func(dir, name string) string {
 		data, _ := os.ReadFile(filepath.Join(dir, name))
@@ -56,20 +56,20 @@ func inGitSubdirs(rel string) bool {
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// renameInRepositories renames the files in git repositories among the protected files that a command created: git
-// would run or follow these files, and never creates them itself. It returns created with the new names added.
+// renameInRepositories renames the files in git repositories. created are protected files that a command has created:
+// git would run or follow them, and never creates them itself. It returns created with notes on what was renamed.
 func renameInRepositories(created []string) []string {
-	described := slices.Clone(created)
+	withNotes := slices.Clone(created)
 	for i, name := range created {
 		dir := filepath.Dir(name)
 		entries, _ := os.ReadDir(dir)
 		inGit := filepath.Base(dir) == ".git" || inGitSubdirs(dir) || isRepository(entries)
 		real, err := filepath.EvalSymlinks(dir)
 		if inGit && err == nil && real == dir { // through a link the file may be outside the working directories
-			described[i] = renameUntrusted(name)
+			withNotes[i] = renameUntrusted(name)
 		}
 	}
-	return described
+	return withNotes
 }
 
 // renameUntrusted renames a file or directory that a command created, and returns both names for a note. The command

@@ -10,9 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// programDirsIn returns the directories of PATH that are in one of dirs, in two lists. Programs in these directories
-// are later started by name, even outside the sandbox. So commands may write only in installDirs, in which a package
-// manager installs programs of a project, or which do not exist yet; see renameShadows.
+// programDirsIn returns the directories of PATH that are in one of dirs. Programs in them are later started by name,
+// even outside the sandbox, so commands may not write in protected. They may write in installDirs: directories that do
+// not exist yet, or in which a package manager installs programs of a project; see renameShadows.
 func programDirsIn(dirs []string) (protected, installDirs []string) {
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(name) {

@@ -34,7 +34,7 @@ type replacement struct {
 
 type edit struct {
 	tool.Tool
-	judge
+	judge // implements [tool.Judge]
 }
 
 // Edit returns the tool that replaces text in files. It changes only the bytes that it replaces.
@@ -58,7 +58,7 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 	case in.replacement != replacement{}:
 		return nil, errors.New("give either old_string and new_string, or edits, not both")
 	}
-	file, name := e.target(ctx, in.FilePath), e.place(nil).Abs(in.FilePath)
+	file, name := e.target(ctx, in.FilePath), e.place(nil).Abs(in.FilePath) // nil: Abs uses no policy
 	old, exists, err := e.readCurrent(ctx, file, name)
 	switch {
 	case err != nil:
@@ -79,7 +79,7 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 		}
 		total += n
 	}
-	return &change{file: file, path: name, old: old, new: []byte(text), exists: true, count: total,
+	return &change{file: file, path: name, old: old, new: []byte(text), exists: true, replaced: total,
 		answer: fmt.Sprintf("Replaced %s in %s.", plural(total, "occurrence"), name)}, nil
 }
 

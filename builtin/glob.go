@@ -36,7 +36,7 @@ type globIn struct {
 
 type glob struct {
 	tool.Tool
-	judge
+	judge // implements [tool.Judge]
 }
 
 // Glob returns the tool that finds files by name.

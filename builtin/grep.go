@@ -58,7 +58,7 @@ type grepIn struct {
 
 type grepTool struct {
 	tool.Tool
-	judge
+	judge // implements [tool.Judge]
 }
 
 // Grep returns the tool that searches the content of files.

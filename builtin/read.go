@@ -52,7 +52,7 @@ type readIn struct {
 
 type read struct {
 	tool.Tool
-	judge
+	judge // implements [tool.Judge]
 }
 
 // Read returns the tool that reads files.

@@ -22,7 +22,7 @@ type writeIn struct {
 
 type write struct {
 	tool.Tool
-	judge
+	judge // implements [tool.Judge]
 }
 
 // Write returns the tool that creates files and replaces their content.
@@ -39,7 +39,7 @@ func Write(c Config) (tool.Tool, error) {
 }
 
 func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
-	file, name := w.target(ctx, in.FilePath), w.place(nil).Abs(in.FilePath)
+	file, name := w.target(ctx, in.FilePath), w.place(nil).Abs(in.FilePath) // nil: Abs uses no policy
 	old, exists, err := w.readCurrent(ctx, file, name)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	if exists {
 		verb = "Replaced the content of"
 	}
-	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, count: 1,
+	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, replaced: 1,
 		answer: fmt.Sprintf("%s %s (%s).", verb, name, plural(lines, "line"))}, nil
 }
 
