@@ -51,8 +51,8 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 // groupsTimeout is how long groups/list may take.
 const groupsTimeout = 5 * time.Second
 
-// listGroups requests the groups if the server declares them. Its timeout is short, because the tools can be
-// used without groups.
+// listGroups requests the groups if the server declares them, as a capability or as an extension. Its timeout is short,
+// because the tools can be used without groups.
 func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	if !c.server.declares("groups") && !c.server.declares(mcpcontent.GroupsKey) {
 		return nil, nil
@@ -78,7 +78,7 @@ func validGroup(name string) bool {
 
 // buildGroups joins groups/list with the group labels of the tools. A tool without a label is in the group named after
 // the server. A group without tools is left out; the groups in it move to its parents. text has the titles and
-// descriptions to use, which are the pinned ones if there are pins; nil for none.
+// descriptions of the groups, as Options.Pins allows them; if it is nil, groups have none.
 func buildGroups(cat *catalogue, tools []*remoteTool, entries []json.RawMessage, text *serverText) []Group {
 	server := cat.cfg.name
 	byKey, parents := map[string]*Group{}, map[string][]string{}
