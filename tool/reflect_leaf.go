@@ -66,7 +66,7 @@ func (r *reflector) checkEnum(t reflect.Type, values []any) error {
 			err = json.Unmarshal(data, reflect.New(t).Interface())
 		}
 		if err != nil {
-			return fmt.Errorf("%v cannot be read from %s, which is one of its values: %w; let Enum return values as they are in JSON", t, data, err)
+			return fmt.Errorf("%v cannot be read from the value %s of its enum: %w; let Enum return values as they are in JSON", t, data, err)
 		}
 	}
 	return nil
