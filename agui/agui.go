@@ -31,8 +31,8 @@ type Config struct {
 	// refuses the request, with the status 403. Nil means that the session's id is the thread's id, for every client.
 	Session func(r *http.Request, threadID string) (string, error)
 
-	// Ceiling returns what a request may use. An error refuses the request, with the status 403. Nil means
-	// the zero Ceiling.
+	// Ceiling returns the groups of tools that a request may use. An error refuses the request, with the status 403. Nil
+	// means the zero Ceiling, which grants everything unless the toolkit's preset grants less.
 	Ceiling func(r *http.Request) (toolkit.Ceiling, error)
 
 	// State returns the agent's state for the frontend, which must encode to JSON. It is called after each step,
@@ -45,11 +45,11 @@ type Config struct {
 	// MaxTools is the maximum number of frontend tools in a request; 0 means 32, a negative number none. Their names,
 	// descriptions and parameters may have 64 KiB in total.
 	//
-	// The tools are in the basic group of the next run, unless the ceiling leaves it out. The workers of an Engine must
-	// call [Agent] to add them. When the model calls a frontend tool, the run ends with the call's id in
-	// pendingToolCallIds; the frontend runs the tool, and its next request has the result. Such a call needs no
-	// approval, but deny rules apply. A name that a tool of the agent has, or that begins with "mcp__", is refused.
-	// Runs with frontend tools use a copy of the toolkit, which lists its sources again.
+	// The next run has the tools in the toolkit's basic group, unless the ceiling leaves it out. The workers of an Engine
+	// must create their agent with the function [Agent] to add them. When the model calls a frontend tool, the run ends
+	// with the call's id in pendingToolCallIds; the frontend runs the tool, and its next request has the result. Such a
+	// call needs no approval, but deny rules apply. A name that a tool of the agent has, or that begins with "mcp__",
+	// is refused. Runs with frontend tools use a copy of the toolkit, which lists its sources again.
 	MaxTools int
 
 	Log *slog.Logger // for errors that are not sent to the client; nil means slog.Default()
@@ -147,7 +147,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refused = &refusal{http.StatusInternalServerError, "the request failed; the server's log has the reason"}
 	}
 	if w.Header().Get("Content-Type") == eventStream {
-		return // the stream has begun, so it only ends
+		return // the status 200 was already sent, so the stream just ends
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(refused.status)
