@@ -219,7 +219,7 @@ func newServerEditor(file string) (*serverEditor, error) {
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
 	}
 	if members["mcpServers"] == nil {
-		if len(members) > 0 && filepath.Base(file) == defaultServers { // the members may be servers, which mcpServers would hide
+		if len(members) > 0 && filepath.Base(file) == defaultServers { // members may be servers; adding mcpServers would hide them
 			return nil, fmt.Errorf("%s: mcpServers is missing; add \"mcpServers\": {} first", file)
 		}
 		return s, s.patch("add", "", json.RawMessage("{}"))
