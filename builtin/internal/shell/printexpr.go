@@ -275,7 +275,7 @@ func (p *printer) let(c *syntax.LetClause) {
 }
 
 // operators are words that bash may read as an operator of [[ ]].
-var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "&&": true, "||": true}
+var operators = []string{"!", "=", "==", "!=", "=~", "&&", "||"}
 
 // refuseBreak refuses a line break in [[ ]] where bash does not allow one.
 func (p *printer) refuseBreak(from, to syntax.Pos) {
@@ -291,7 +291,7 @@ func (p *printer) test(x syntax.TestExpr) {
 		p.word(x)
 		if text := string(p.buf[start:]); text == "]]" {
 			p.refuse("a ]] as an operand of a test; quote it")
-		} else if operators[text] {
+		} else if slices.Contains(operators, text) {
 			p.refuse("an operator as an operand of a test; quote it")
 		} else if len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 			p.buf = append(append(p.buf[:start], '"'), text...) // so that bash does not read the word as an operator
