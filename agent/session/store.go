@@ -75,14 +75,14 @@ type Record struct {
 
 // An Event is an event of the agent as JSON.
 type Event struct {
-	Seq  int64           `json:"seq"` // its number within the session; they increase, with gaps
+	Seq  int64           `json:"seq"` // increases within the session, with gaps
 	Data json.RawMessage `json:"data"`
 
 	// Record is the number of the record that contains the event. A Watcher sets it.
 	Record int64 `json:"-"`
 
-	// decoded is the event that this process encoded into Data. It is valid only while first is &Data[0]:
-	// Data may have been replaced.
+	// decoded is the event that this process encoded into Data. It is valid only while first is &Data[0], that is,
+	// until Data is replaced.
 	decoded event.Event
 	first   *byte
 }
@@ -121,8 +121,8 @@ const (
 // Info describes a stored session, without its conversation.
 type Info struct {
 	ID      string
-	Updated time.Time // when the last record was stored, or the first input
-	Seq     int64     // of the last record; 0 if there is none
+	Updated time.Time // when the last record was stored; before the first record, when the first input was sent
+	Seq     int64     // the number of the last record; 0 if there is none
 	Event   int64     // the number of the last event; 0 if there is none
 	Status  Status
 	Labels  map[string]string
@@ -131,23 +131,23 @@ type Info struct {
 
 // A Query selects sessions. The zero Query selects all.
 type Query struct {
-	ID     string            // only this one, if not empty
-	Status []Status          // any of these; empty for all
-	Labels map[string]string // all of these; others are allowed
-	Since  time.Time         // updated at this time or later, if not zero
-	Before time.Time         // updated earlier than this, if not zero
-	Inputs bool              // only those with waiting inputs
+	ID     string            // only the session with this id; empty for all
+	Status []Status          // only sessions with one of these; empty for all
+	Labels map[string]string // only sessions with all of these labels; nil for all
+	Since  time.Time         // only sessions updated at this time or later; zero for all
+	Before time.Time         // only sessions updated before this time; zero for all
+	Inputs bool              // only sessions with waiting inputs
 
 	Limit int    // the maximum number of sessions; 0 means 100, and more than 1000 means 1000
 	After string // Next of the previous Page; empty for the first page
 }
 
 // A Page is a part of the sessions that a [Query] selects: the last updated first, in order of id if updated at the
-// same time. A session that is updated while the pages are read moves to the front: the reader may miss it, but never
-// gets it twice.
+// same time. A session that is updated while the pages are read moves to the front: the reader may miss the session,
+// but never gets it twice.
 type Page struct {
 	Infos []Info
-	Next  string // for Query.After; empty if there are no more
+	Next  string // for Query.After; empty on the last page
 }
 
 // Size returns the maximum number of sessions on a page of q.
@@ -166,10 +166,10 @@ func (q Query) Start() (updated time.Time, id string, ok bool, err error) {
 	return updated, id, true, nil
 }
 
-// Cursor returns the [Page.Next] of a page whose last session is this one.
+// Cursor returns the [Page.Next] of a page that ends with the session in.
 func (in Info) Cursor() string { return in.Updated.UTC().Format(time.RFC3339Nano) + "/" + in.ID }
 
-// Matches reports whether q selects a session, on whichever page.
+// Matches reports whether q selects a session, whatever q.Limit and q.After are.
 func (q Query) Matches(in Info) bool {
 	for k, v := range q.Labels {
 		if got, ok := in.Labels[k]; !ok || got != v {
@@ -183,7 +183,7 @@ func (q Query) Matches(in Info) bool {
 		(!q.Inputs || in.Inputs > 0)
 }
 
-// Page returns the page of q, for a store that has all its sessions in memory.
+// Page returns the page of q. all must include the page's sessions and the session after them, if there is one.
 func (q Query) Page(all []Info) (Page, error) {
 	updated, id, ok, err := q.Start()
 	if err != nil {
@@ -204,6 +204,7 @@ func (q Query) Page(all []Info) (Page, error) {
 	return Page{infos, infos[len(infos)-1].Cursor()}, nil
 }
 
+// compareInfos orders sessions as a [Page] does.
 func compareInfos(a, b Info) int {
 	return cmp.Or(b.Updated.Compare(a.Updated), cmp.Compare(a.ID, b.ID))
 }
@@ -211,8 +212,8 @@ func compareInfos(a, b Info) int {
 var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID returns an [fs.ErrInvalid] if id is not a valid id of a session or an input: 1 to 128 ASCII letters and digits,
-// '.', '_' and '-', of which the first is a letter or digit. So it is a valid file name on every system. A Store
-// checks the ids that it is given.
+// '.', '_' and '-', of which the first is a letter or digit. So an id is a valid file name on every system. A Store
+// checks the ids in calls of its methods.
 func CheckID(id string) error {
 	if !idPattern().MatchString(id) {
 		return fmt.Errorf("id %.140q: %w: it must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit", id, fs.ErrInvalid)
@@ -226,15 +227,15 @@ const (
 	maxLabelValue = 256
 )
 
-// CheckRecord returns an error if rec may not be the next record of a session whose Info is last: its number must
-// follow, the first record must be whole, the numbers of its events must increase, and it may have at most 16 labels,
-// with a key in the form of an id and a value of at most 256 bytes. A Store calls it in [Log.Append]. Another number
-// is an [ErrConflict]: another writer has stored a record, which rec does not take into account.
-func CheckRecord(rec Record, last Info) error {
+// CheckRecord returns an error if rec may not be the next record of a session with this Info: its number must
+// be the next one, the first record must be whole, the numbers of its events must increase, and it may have at most 16 labels,
+// with a key in the form of an id and a value of at most 256 bytes. A Store calls CheckRecord in [Log.Append]. Any other
+// number of the record is an [ErrConflict]: another writer has stored a record that rec does not take into account.
+func CheckRecord(rec Record, info Info) error {
 	switch {
-	case rec.Seq != last.Seq+1:
-		return fmt.Errorf("record %d after record %d: %w; open the session again to continue from the last record", rec.Seq, last.Seq, ErrConflict)
-	case last.Seq == 0 && !rec.Whole:
+	case rec.Seq != info.Seq+1:
+		return fmt.Errorf("record %d after record %d: %w; open the session again to continue from the last record", rec.Seq, info.Seq, ErrConflict)
+	case info.Seq == 0 && !rec.Whole:
 		return errors.New("the first record of a session must be whole")
 	case len(rec.Labels) > maxLabels:
 		return fmt.Errorf("the session has %d labels; use at most %d", len(rec.Labels), maxLabels)
@@ -247,12 +248,12 @@ func CheckRecord(rec Record, last Info) error {
 			return fmt.Errorf("label %s: its value must be UTF-8 and have at most %d bytes", k, maxLabelValue)
 		}
 	}
-	number := last.Event
+	lastEvent := info.Event
 	for _, ev := range rec.Events {
-		if ev.Seq <= number {
-			return fmt.Errorf("record %d: event %d after event %d: the numbers of events must increase", rec.Seq, ev.Seq, number)
+		if ev.Seq <= lastEvent {
+			return fmt.Errorf("record %d: event %d after event %d: the numbers of events must increase", rec.Seq, ev.Seq, lastEvent)
 		}
-		number = ev.Seq
+		lastEvent = ev.Seq
 	}
 	return nil
 }

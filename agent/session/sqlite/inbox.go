@@ -18,7 +18,7 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return false, err
 	}
-	err = s.tx(ctx, func(tx *sql.Tx) error {
+	err = s.write(ctx, func(tx *sql.Tx) error {
 		num, err := numberOf(ctx, tx, id)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 			}
 		}
 		accepted = true
-		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, last+1, in.ID, data.Bytes(), nowPlus(0))
+		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, last+1, in.ID, data.Bytes(), time.Now().UnixMicro())
 		return err
 	})
 	if err != nil {

@@ -23,19 +23,19 @@ const selectInfo = `SELECT id, updated, labels, coalesce((SELECT max(seq) FROM r
 
 // List implements [session.Store].
 func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error) {
-	now := nowPlus(0)
-	where, args, err := condition(q, now)
+	now := time.Now().UnixMicro()
+	where, args, err := whereClause(q, now)
 	if err != nil {
 		return session.Page{}, err
 	}
-	var infos []session.Info
+	var infos []session.Info // one more than the page has, so that q.Page sees whether another page follows
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
 	if err != nil {
 		return session.Page{}, err
 	}
 	if err := forEach(rows, func() error {
-		in, err := scanInfo(rows, now)
-		infos = append(infos, in)
+		info, err := scanInfo(rows, now)
+		infos = append(infos, info)
 		return err
 	}); err != nil {
 		return session.Page{}, err
@@ -43,8 +43,8 @@ func (s *Store) List(ctx context.Context, q session.Query) (session.Page, error)
 	return q.Page(infos)
 }
 
-// condition returns the condition of q in SQL.
-func condition(q session.Query, now int64) (string, []any, error) {
+// whereClause returns the SQL condition that q selects by, and its arguments.
+func whereClause(q session.Query, now int64) (string, []any, error) {
 	conds, args := []string{"TRUE"}, []any(nil)
 	add := func(cond string, values ...any) {
 		conds, args = append(conds, cond), append(args, values...)
@@ -70,39 +70,39 @@ func condition(q session.Query, now int64) (string, []any, error) {
 		add("num IN (SELECT num FROM label WHERE key = ? AND value = ?)", k, q.Labels[k])
 	}
 	if !q.Since.IsZero() {
-		add("updated >= ?", ceil(q.Since))
+		add("updated >= ?", ceilMicro(q.Since))
 	}
 	if !q.Before.IsZero() {
-		add("updated < ?", ceil(q.Before))
+		add("updated < ?", ceilMicro(q.Before))
 	}
 	if q.Inputs {
 		add("EXISTS (SELECT 1 FROM input WHERE input.num = session.num AND input.record = 0)")
 	}
-	updated, id, isLater, err := q.Start()
-	if isLater {
+	updated, id, hasCursor, err := q.Start()
+	if hasCursor {
 		add("(updated < ? OR updated = ? AND id > ?)", updated.UnixMicro(), updated.UnixMicro(), id)
 	}
 	return strings.Join(conds, " AND "), args, err
 }
 
-// ceil returns the first microsecond that is not before t.
-func ceil(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
+// ceilMicro rounds t up to microseconds, the unit of the tables.
+func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-func scanInfo(row interface{ Scan(...any) error }, now int64) (in session.Info, err error) {
+func scanInfo(row interface{ Scan(...any) error }, now int64) (info session.Info, err error) {
 	var updated, expires int64
 	var labels []byte
-	if err := row.Scan(&in.ID, &updated, &labels, &in.Seq, &in.Event, &in.Inputs, &in.Status, &expires); err != nil {
-		return in, err
+	if err := row.Scan(&info.ID, &updated, &labels, &info.Seq, &info.Event, &info.Inputs, &info.Status, &expires); err != nil {
+		return info, err
 	}
-	in.Updated = time.UnixMicro(updated)
-	if in.Status == session.StatusWorking && expires < now {
-		in.Status = session.StatusAbandoned
+	info.Updated = time.UnixMicro(updated)
+	if info.Status == session.StatusWorking && expires < now {
+		info.Status = session.StatusAbandoned
 	}
-	return in, json.Unmarshal(labels, &in.Labels)
+	return info, json.Unmarshal(labels, &info.Labels)
 }
 
 // Read implements [session.Reader].
-func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
+func (s *Store) Read(ctx context.Context, id string, seq int64) (info session.Info, recs []session.Record, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return session.Info{}, nil, err
 	}
@@ -114,14 +114,14 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 		if num == 0 {
 			return fs.ErrNotExist
 		}
-		if in, err = scanInfo(tx.QueryRowContext(ctx, selectInfo+"num = ?", num), nowPlus(0)); err != nil {
+		if info, err = scanInfo(tx.QueryRowContext(ctx, selectInfo+"num = ?", num), time.Now().UnixMicro()); err != nil {
 			return err
 		}
-		if seq < 0 || seq > in.Seq {
-			return fmt.Errorf("record %d: %w: the last is %d", seq, fs.ErrNotExist, in.Seq)
+		if seq < 0 || seq > info.Seq {
+			return fmt.Errorf("record %d: %w: the last is %d", seq, fs.ErrNotExist, info.Seq)
 		}
 		if seq == 0 {
-			seq = in.Seq
+			seq = info.Seq
 		}
 		recs, err = load(ctx, tx, num, seq)
 		if err == nil && len(recs) == 0 && seq > 0 { // an older version of this package has deleted the record
@@ -132,5 +132,5 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 	if err != nil {
 		return session.Info{}, nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	return in, recs, nil
+	return info, recs, nil
 }

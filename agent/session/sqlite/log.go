@@ -9,14 +9,15 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A store claims its open sessions while a run is in progress, so that others can see whether the run was
-// abandoned. A claim does not prevent others from writing.
+// A store claims its open sessions while a run is in progress, so that other stores see whether the run
+// was abandoned. A claim does not prevent them from writing.
 const (
 	claimTerm  = 30 * time.Second
 	renewEvery = claimTerm / 3
@@ -40,29 +41,29 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	if s.closed {
 		return nil, fmt.Errorf("open session %q: the store is closed: %w", id, fs.ErrClosed)
 	}
-	if len(s.open) == 0 {
+	if len(s.openLogs) == 0 {
 		s.startRenewing()
 	}
-	s.open[l] = num
+	s.openLogs[l] = num
 	return l, nil
 }
 
-// claim claims working sessions, unless another store has a claim.
+// claim claims those of the sessions that are working and not claimed by another store, and renews this store's claims.
 func (s *Store) claim(ctx context.Context, nums ...int64) error {
 	list, err := json.Marshal(nums)
 	if err != nil {
 		return err
 	}
 	const claimable = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
-	var needed bool // rarely, when a session is opened; reading is cheaper than writing
-	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+claimable+")", string(list), s.holder, nowPlus(0)).Scan(&needed); err != nil || !needed {
+	var canClaim bool // rarely when a session is opened; a query is cheaper than an update that changes nothing
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+claimable+")", string(list), s.holder, time.Now().UnixMicro()).Scan(&canClaim); err != nil || !canClaim {
 		return err
 	}
-	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+claimable, s.holder, nowPlus(claimTerm), string(list), s.holder, nowPlus(0))
+	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+claimable, s.holder, time.Now().Add(claimTerm).UnixMicro(), string(list), s.holder, time.Now().UnixMicro())
 	return err
 }
 
-// startRenewing renews the claims as long as a log is open. mu is held.
+// startRenewing renews the claims as long as a log is open. The caller holds mu.
 func (s *Store) startRenewing() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -78,7 +79,7 @@ func (s *Store) startRenewing() {
 			select {
 			case <-ticker.C:
 				s.mu.Lock()
-				nums := slices.Collect(maps.Values(s.open))
+				nums := slices.Collect(maps.Values(s.openLogs))
 				s.mu.Unlock()
 				_ = s.claim(ctx, nums...) // on failure the next tick or Append claims again
 			case <-ctx.Done():
@@ -88,9 +89,6 @@ func (s *Store) startRenewing() {
 	}()
 }
 
-// nowPlus returns the time d from now in the unit of the tables, microseconds.
-func nowPlus(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
-
 // log is an open session.
 type log struct {
 	store  *Store
@@ -99,7 +97,7 @@ type log struct {
 	closed bool
 }
 
-func (l *log) usable(ctx context.Context) error {
+func (l *log) checkOpen(ctx context.Context) error {
 	if l.closed {
 		return fmt.Errorf("session %q: %w", l.id, fs.ErrClosed)
 	}
@@ -107,17 +105,17 @@ func (l *log) usable(ctx context.Context) error {
 }
 
 func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
-	if err := l.usable(ctx); err != nil {
+	if err := l.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	err = l.store.read(ctx, func(tx *sql.Tx) error {
-		recs, err = load(ctx, tx, l.num, 1<<62)
+		recs, err = load(ctx, tx, l.num, math.MaxInt64)
 		return err
 	})
 	return recs, err
 }
 
-// load returns the last whole record up to a number, and those after it.
+// load returns the records up to number seq, beginning with the last whole one among them.
 func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Record, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT seq, whole, data, meta FROM record
 		WHERE num = ?1 AND seq <= ?2 AND seq >= (SELECT max(seq) FROM record WHERE num = ?1 AND seq <= ?2 AND whole) ORDER BY seq`, num, seq)
@@ -140,15 +138,15 @@ func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Recor
 }
 
 func (l *log) Append(ctx context.Context, rec session.Record) error {
-	if err := l.usable(ctx); err != nil {
+	if err := l.checkOpen(ctx); err != nil {
 		return err
 	}
 	num := l.num
-	err := l.store.tx(ctx, func(tx *sql.Tx) (err error) {
-		if num, err = l.checkedNumber(ctx, tx, rec); err != nil {
+	err := l.store.write(ctx, func(tx *sql.Tx) (err error) {
+		if num, err = l.findOrCreate(ctx, tx, rec); err != nil {
 			return err
 		}
-		return l.insert(ctx, tx, num, rec)
+		return l.insertRecord(ctx, tx, num, rec)
 	})
 	if err != nil {
 		return fmt.Errorf("session %q: record %d: %w", l.id, rec.Seq, err)
@@ -156,51 +154,51 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	if l.num != num {
 		l.num = num
 		l.store.mu.Lock()
-		l.store.open[l] = num
+		l.store.openLogs[l] = num
 		l.store.mu.Unlock()
 	}
 	l.store.changed.wake()
 	return nil
 }
 
-// checkedNumber returns the number of the session after checking that rec may be its next record. A session that does
-// not exist is created.
-func (l *log) checkedNumber(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
-	in := session.Info{ID: l.id}
+// findOrCreate returns the number of the session, which it creates if necessary, after checking that rec may be the next
+// record.
+func (l *log) findOrCreate(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
+	info := session.Info{ID: l.id}
 	num, err := numberOf(ctx, tx, l.id)
 	if err != nil {
 		return 0, err
 	}
 	row := tx.QueryRowContext(ctx, `SELECT coalesce((SELECT max(seq) FROM record WHERE num = ?1), 0),
 		coalesce((SELECT max(seq) FROM event WHERE num = ?1), 0)`, num)
-	if err := row.Scan(&in.Seq, &in.Event); err != nil {
+	if err := row.Scan(&info.Seq, &info.Event); err != nil {
 		return 0, err
 	}
 	// A session that did not exist when it was opened may have received inputs since.
-	if num != l.num && !(l.num == 0 && in.Seq == 0) {
-		return 0, fmt.Errorf("%w: it was deleted in the meantime; open the session again", session.ErrConflict)
+	if num != l.num && !(l.num == 0 && info.Seq == 0) {
+		return 0, fmt.Errorf("%w: the session was deleted in the meantime; open it again", session.ErrConflict)
 	}
-	if err := session.CheckRecord(rec, in); err != nil || num != 0 {
+	if err := session.CheckRecord(rec, info); err != nil || num != 0 {
 		return num, err
 	}
 	return create(ctx, tx, l.id)
 }
 
 func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
-	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, nowPlus(0))
+	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, time.Now().UnixMicro())
 	if err != nil {
 		return 0, err
 	}
 	return res.LastInsertId()
 }
 
-// insert stores the contents of a record.
-func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
+// insertRecord stores the record, and what the record changes in other tables.
+func (l *log) insertRecord(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
 	var data bytes.Buffer
 	if err := json.Compact(&data, rec.Data); err != nil {
 		return err
 	}
-	// The members that have no column.
+	// The members of the record that have no column of their own.
 	meta, err := json.Marshal(session.Record{Status: rec.Status, Labels: rec.Labels, Consumed: rec.Consumed})
 	if err != nil {
 		return err
@@ -219,10 +217,10 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(fmt.Errorf("it consumes the input %q, which is not waiting", in.ID), err)
+			return errors.Join(fmt.Errorf("the record consumes the input %q, which is not waiting", in.ID), err)
 		}
 	}
-	return l.update(ctx, tx, num, rec)
+	return l.updateInfo(ctx, tx, num, rec)
 }
 
 func insertEvents(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
@@ -240,8 +238,8 @@ func insertEvents(ctx context.Context, tx *sql.Tx, num int64, rec session.Record
 	return nil
 }
 
-// update stores the Info of the session.
-func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
+// updateInfo updates what List returns about the session.
+func (l *log) updateInfo(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
 	labels := []byte("{}")
 	if len(rec.Labels) > 0 {
 		var err error
@@ -249,11 +247,11 @@ func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 			return err
 		}
 	}
-	var old string
-	if err := tx.QueryRowContext(ctx, "SELECT labels FROM session WHERE num = ?", num).Scan(&old); err != nil {
+	var oldLabels string
+	if err := tx.QueryRowContext(ctx, "SELECT labels FROM session WHERE num = ?", num).Scan(&oldLabels); err != nil {
 		return err
 	}
-	if old != string(labels) {
+	if oldLabels != string(labels) {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM label WHERE num = ?", num); err != nil {
 			return err
 		}
@@ -265,10 +263,10 @@ func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	}
 	var expires int64
 	if rec.Status == session.StatusWorking {
-		expires = nowPlus(claimTerm)
+		expires = time.Now().Add(claimTerm).UnixMicro()
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE session SET updated = ?, status = ?, labels = ?, holder = ?, expires = ? WHERE num = ?",
-		nowPlus(0), rec.Status, string(labels), l.store.holder, expires, num)
+		time.Now().UnixMicro(), rec.Status, string(labels), l.store.holder, expires, num)
 	return err
 }
 
@@ -280,12 +278,12 @@ func (l *log) Close() error {
 	l.closed = true
 	s := l.store
 	s.mu.Lock()
-	delete(s.open, l)
+	delete(s.openLogs, l)
 	stop := func() {}
-	if len(s.open) == 0 && !s.closed {
+	if len(s.openLogs) == 0 && !s.closed {
 		stop = s.stopRenewing
 	}
-	giveUp := !s.closed && l.num != 0 && !slices.Contains(slices.Collect(maps.Values(s.open)), l.num)
+	giveUp := !s.closed && l.num != 0 && !slices.Contains(slices.Collect(maps.Values(s.openLogs)), l.num)
 	s.mu.Unlock()
 	stop()
 	if !giveUp {

@@ -41,8 +41,8 @@ const (
 
 // schemas[v] upgrades a database of version v to the next version.
 //
-// A session is identified by its number, which is not reused after the session was deleted: a writer that does
-// not know of the deletion finds nothing to append to.
+// num identifies a session in all tables, and is not reused after the session was deleted: a writer that does not know
+// of the deletion finds nothing to append to.
 var schemas = [schemaVersion]string{`
 CREATE TABLE session (
 	num     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -58,9 +58,9 @@ CREATE TABLE record (
 ) STRICT, WITHOUT ROWID;`, `
 ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT '';
 ALTER TABLE session ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'; -- JSON
-ALTER TABLE session ADD COLUMN holder TEXT NOT NULL DEFAULT '';   -- the store that writes it
-ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when the holder counts as dead, in microseconds
-ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: the other members of the record
+ALTER TABLE session ADD COLUMN holder TEXT NOT NULL DEFAULT '';   -- the store that claims the session
+ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when the claim ends, in microseconds
+ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: the record's members without a column
 CREATE INDEX session_updated ON session (updated DESC, id);
 CREATE INDEX session_status ON session (status, updated DESC, id);
 CREATE INDEX record_whole ON record (num, seq) WHERE whole;
@@ -84,7 +84,7 @@ CREATE TABLE input (
 	id      TEXT NOT NULL,
 	data    BLOB NOT NULL,
 	sent    INTEGER NOT NULL,           -- in microseconds
-	record  INTEGER NOT NULL DEFAULT 0, -- that consumed it
+	record  INTEGER NOT NULL DEFAULT 0, -- the record that consumed the input; 0 while the input waits
 	refused TEXT NOT NULL DEFAULT '',
 	PRIMARY KEY (num, n),
 	UNIQUE (num, id)
@@ -99,7 +99,7 @@ type Store struct {
 
 	mu           sync.Mutex
 	closed       bool
-	open         map[*log]int64 // the open logs, with the numbers of their sessions
+	openLogs     map[*log]int64 // with the numbers of their sessions
 	stopRenewing func()         // ends the goroutine that renews claims while a log is open; call it without mu
 }
 
@@ -132,24 +132,23 @@ func open(path string) (_ *Store, err error) {
 		return nil, err
 	}
 	dsn := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{
-		"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"},
+		"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"}, // waits up to 10 s for other writers
 		"_txlock": {"immediate"},
 	}.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
 		return nil, err
 	}
-	store := &Store{db: db, holder: rand.Text(), open: map[*log]int64{}}
-	store.changed.wake()
+	store := &Store{db: db, holder: rand.Text(), openLogs: map[*log]int64{}, changed: signal{ch: make(chan struct{})}}
 	if err := store.prepare(context.Background()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return store, nil
 }
 
-// prepare creates the tables in an empty database, and upgrades those of an older version.
+// prepare creates the tables in an empty database, and upgrades the tables of an older version.
 func (s *Store) prepare(ctx context.Context) error {
-	err := s.tx(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, func(tx *sql.Tx) error {
 		var app, version, tables int
 		row := tx.QueryRowContext(ctx, `SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
 			FROM pragma_application_id, pragma_user_version`)
@@ -157,7 +156,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 		switch {
-		case app == 0 && version == 0 && tables == 0:
+		case app == 0 && version == 0 && tables == 0: // a new file
 		case app != applicationID || version < 1:
 			return errors.New("the database belongs to another program")
 		case version > schemaVersion:
@@ -175,8 +174,8 @@ func (s *Store) prepare(ctx context.Context) error {
 	return err
 }
 
-// tx runs fn in a transaction that may write. SQLite runs one such transaction at a time.
-func (s *Store) tx(ctx context.Context, fn func(*sql.Tx) error) error {
+// write runs fn in a transaction that may write. SQLite runs one such transaction at a time.
+func (s *Store) write(ctx context.Context, fn func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -199,7 +198,7 @@ func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
 // Close closes the database. Open logs must not be used any more, except to close them.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	wasClosed, isRenewing := s.closed, len(s.open) > 0
+	wasClosed, isRenewing := s.closed, len(s.openLogs) > 0
 	s.closed = true
 	s.mu.Unlock()
 	if wasClosed {
@@ -237,9 +236,7 @@ type signal struct {
 func (s *signal) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-	}
+	close(s.ch)
 	s.ch = make(chan struct{})
 }
 
@@ -261,7 +258,7 @@ func numberOf(ctx context.Context, q interface {
 	return num, err
 }
 
-// forEach calls scan for each row, and closes rows.
+// forEach calls scan for each row until it fails, and closes rows.
 func forEach(rows *sql.Rows, scan func() error) error {
 	for rows.Next() {
 		if err := scan(); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	pollEvery = 50 * time.Millisecond // for the records of other processes
-	maxEvents = 256                   // that are read at once
+	pollEvery = 50 * time.Millisecond // the interval of queries for events of other processes
+	maxEvents = 256                   // per query
 )
 
 // Watch yields the events of a session.
@@ -26,7 +26,7 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 		defer ticker.Stop()
 		w := &watch{store: s, id: id, after: after}
 		for {
-			changed := s.changed.next() // before the query, so that nothing is missed
+			changed := s.changed.next() // before the query, so that no event is missed
 			events, err := w.next(ctx)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -40,7 +40,7 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 					return
 				}
 			}
-			if len(events) == maxEvents { // there may be more
+			if len(events) == maxEvents { // more may be stored
 				continue
 			}
 			select {
@@ -59,10 +59,10 @@ type watch struct {
 	store *Store
 	id    string
 	num   int64 // 0 until the session exists
-	after int64
+	after int64 // the number of the last event that was read
 }
 
-// next returns the next events, if there are any.
+// next returns the stored events after the position, at most maxEvents, and advances the position.
 func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	if w.num == 0 {
 		if w.num, err = numberOf(ctx, w.store.db, w.id); err != nil || w.num == 0 {
@@ -90,7 +90,7 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	}
 	num, err := numberOf(ctx, w.store.db, w.id)
 	if err == nil && num != w.num {
-		err = fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
+		err = fmt.Errorf("the session was deleted: %w", fs.ErrNotExist)
 	}
 	return nil, err
 }
