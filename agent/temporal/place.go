@@ -21,24 +21,24 @@ import (
 
 const (
 	callWorkflowName = "kitbag.call"
-	callName         = "kitbag.tool"
-	abortType        = "Abort"
+	callActivityName = "kitbag.tool"
+	abortType        = "Abort" // of the application error for a tool.ErrAbort
 
-	maxPayload = 1536 << 10 // 1.5 MiB, since Temporal accepts 2 MB with the fields around it
+	maxPayload = 1536 << 10 // bytes; Temporal accepts 2 MB, including the fields around the payload
 )
 
 // On returns t with its calls made through another task queue, by a process that calls [Serve] with t, for example
-// on a machine with a GPU or in another network. Approvals, limits, middleware and events are the same as for t. It
-// works in agents that [Engine.Work] runs.
+// on a machine with a GPU or in another network. Approvals, limits, middleware and events are the same as for t. The
+// returned tool works only in agents that [Engine.Work] runs.
 //
-// A call is a workflow whose id contains the idempotency key. A worker that continues a session finds the call
+// Each call is a workflow whose id contains the idempotency key. A worker that continues a session finds the call
 // that is in progress, or its result, instead of making it again, whether or not t is idempotent. If the process
 // that makes the call dies, the call is made again if t is idempotent ([tool.IdempotentChecker]); otherwise its outcome
 // is unknown.
 //
-// The arguments and the result, of at most 1.5 MB each, are in the history of that workflow; use a DataConverter
+// The arguments and the result, of at most 1.5 MiB each, are in the history of the call's workflow; use a DataConverter
 // that encrypts to hide them from those who can read the history. The result is not streamed. A sub-agent can be
-// placed like any tool; then it has separate limits, and cannot ask for approval.
+// placed like any tool; a placed sub-agent has separate limits, and cannot ask for approval.
 func On(queue string, t tool.Tool) tool.Tool { return &placedTool{t, queue} }
 
 type placedTool struct {
@@ -48,7 +48,7 @@ type placedTool struct {
 
 func (p *placedTool) Unwrap() tool.Tool { return p.Tool }
 
-// CheckIdempotent is true because a call that is made again finds the first one.
+// CheckIdempotent returns true because a repeated call finds the workflow of the first one.
 func (p *placedTool) CheckIdempotent(json.RawMessage) bool { return true }
 
 // A remoteCall is the argument of the workflow and the activity of a call.
@@ -56,7 +56,7 @@ type remoteCall struct {
 	Queue      string          `json:"queue"`
 	Tool       string          `json:"tool"`
 	ID         string          `json:"id"`
-	Key        string          `json:"key"`
+	Key        string          `json:"key"` // the idempotency key
 	Input      json.RawMessage `json:"input"`
 	Idempotent bool            `json:"idempotent,omitempty"`
 	Heartbeat  time.Duration   `json:"heartbeat"`
@@ -115,7 +115,7 @@ func (p *placedTool) call(ctx context.Context, call tool.Call) (*message.ToolRes
 		return res, nil
 	}
 	if ctx.Err() != nil {
-		return nil, p.leave(context.WithoutCancel(ctx), r, id)
+		return nil, p.cancelCall(context.WithoutCancel(ctx), r, id)
 	}
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == abortType {
 		return nil, fmt.Errorf("%w: %s", tool.ErrAbort, app.Message())
@@ -126,11 +126,11 @@ func (p *placedTool) call(ctx context.Context, call tool.Call) (*message.ToolRes
 	return nil, err
 }
 
-// leave is called when the run stops waiting for a call. If the session will continue on another worker, the call
-// continues.
-func (p *placedTool) leave(ctx context.Context, r *engineRun, id string) error {
-	if _, stopped := r.store.current(); stopped != nil {
-		return stopped
+// cancelCall cancels a call whose run was cancelled, and returns what has become of the call. A call whose session will
+// continue on another worker is not cancelled.
+func (p *placedTool) cancelCall(ctx context.Context, r *engineRun, id string) error {
+	if _, stopErr := r.store.current(); stopErr != nil {
+		return stopErr
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -154,13 +154,13 @@ func makeCall(ctx workflow.Context, in remoteCall) (json.RawMessage, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: in.Queue, StartToCloseTimeout: 24 * time.Hour,
 		HeartbeatTimeout: in.Heartbeat, RetryPolicy: retry, WaitForCancellation: true})
 	var res json.RawMessage
-	err := workflow.ExecuteActivity(ctx, callName, in).Get(ctx, &res)
+	err := workflow.ExecuteActivity(ctx, callActivityName, in).Get(ctx, &res)
 	return res, err
 }
 
 // Serve makes calls of tools that agents have placed on the task queue cfg.Queue ([On]), until ctx ends; then it
-// waits for those in progress, at most for cfg.Drain. Of cfg it uses Client, Queue, Drain, and Sessions for the
-// number of calls at a time. The agent's policy has judged the calls, and Serve does not judge them again: anyone
+// waits for the calls in progress, at most for cfg.Drain. It uses Client, Queue and Drain of cfg, and Sessions as the
+// maximum number of calls at a time. The agent's policy has judged the calls, and Serve does not judge them again: anyone
 // who can write to the namespace can call the tools.
 func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 	byName := map[string]tool.Tool{}
@@ -168,7 +168,7 @@ func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 		if err := tool.CheckCapabilities(t); err != nil {
 			return fmt.Errorf("temporal: %w", err)
 		}
-		if p, ok := t.(*placedTool); ok {
+		if p, ok := t.(*placedTool); ok { // agents and Serve may share a list of tools
 			t = p.Tool
 		}
 		byName[t.Info().Name] = t
@@ -179,7 +179,7 @@ func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 	w := worker.New(cfg.Client, cfg.Queue, worker.Options{DisableWorkflowWorker: true, WorkerStopTimeout: cfg.Drain, MaxConcurrentActivityExecutionSize: cfg.Sessions})
 	w.RegisterActivityWithOptions(func(ctx context.Context, in remoteCall) (*message.ToolResult, error) {
 		return serveCall(ctx, byName[in.Tool], in)
-	}, activity.RegisterOptions{Name: callName})
+	}, activity.RegisterOptions{Name: callActivityName})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("temporal: start a worker: %w", withRemedy(err))
 	}
@@ -188,7 +188,7 @@ func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 	return nil
 }
 
-// serveCall makes a call.
+// serveCall makes a call of t, which is nil if this process does not serve the tool.
 func serveCall(ctx context.Context, t tool.Tool, in remoteCall) (*message.ToolResult, error) {
 	call := tool.Call{ID: in.ID, Name: in.Tool, Input: in.Input, Key: in.Key}
 	res := tool.NewCollector(call)

@@ -30,29 +30,29 @@ type runStore struct {
 	last      progress        // after the last stored record
 	lastEvent int64           // number of the last stored event
 	running   map[string]bool // running tool calls by id, with "/" appended for background calls
-	release   bool            // give the session back after the next record that allows it
-	err       error           // why no more records are stored
+	givesBack bool            // the session is given back after the next record that allows it
+	stopErr   error           // why no more records are stored
 }
 
-// withNotifier returns p, as a session.Notifier if the wrapped store is one.
-func (p *runStore) withNotifier() session.Store {
-	if n, ok := p.store.(session.Notifier); ok {
+// withNotifier returns rs, with the methods of session.Notifier if the wrapped store has them.
+func (rs *runStore) withNotifier() session.Store {
+	if n, ok := rs.store.(session.Notifier); ok {
 		return struct {
 			*runStore
 			session.Notifier
-		}{p, n}
+		}{rs, n}
 	}
-	return p
+	return rs
 }
 
 // publish sends an event that is not stored yet to the processes that watch the session.
-func (p *runStore) publish(id string, ev event.Event) {
-	n, ok := p.store.(session.Notifier)
+func (rs *runStore) publish(id string, ev event.Event) {
+	n, ok := rs.store.(session.Notifier)
 	seq := ev.Head().Seq
-	p.mu.Lock()
-	stored := seq <= p.lastEvent
-	p.mu.Unlock()
-	if !ok || stored {
+	rs.mu.Lock()
+	isStored := seq <= rs.lastEvent
+	rs.mu.Unlock()
+	if !ok || isStored {
 		return
 	}
 	if data, err := json.Marshal(ev); err == nil {
@@ -61,14 +61,14 @@ func (p *runStore) publish(id string, ev event.Event) {
 }
 
 // current returns the progress after the last record, and why the run was stopped, or nil.
-func (p *runStore) current() (progress, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last, p.err
+func (rs *runStore) current() (progress, error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.last, rs.stopErr
 }
 
-// sendHeartbeats sends the heartbeats of an activity until done. It runs in a separate goroutine, as it may block
-// while Temporal does not respond.
+// sendHeartbeats sends the heartbeats of an activity until done is closed. It needs a separate goroutine, because
+// RecordHeartbeat may block while Temporal does not respond.
 func sendHeartbeats(ctx context.Context, timeout time.Duration, done <-chan struct{}) {
 	ticker := time.NewTicker(timeout / 4)
 	defer ticker.Stop()
@@ -83,7 +83,7 @@ func sendHeartbeats(ctx context.Context, timeout time.Duration, done <-chan stru
 }
 
 // watch stops the run when the worker must give the session back.
-func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
+func (rs *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
 	slice := time.NewTimer(cfg.Slice)
 	defer slice.Stop()
 	stopping, lost := activity.GetWorkerStopChannel(ctx), ctx.Done()
@@ -94,81 +94,81 @@ func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) 
 		case <-done:
 			return
 		case <-slice.C:
-			p.giveBack()
+			rs.requestGiveBack()
 		case <-stopping:
 			stopping, draining = nil, true
-			p.giveBack()
+			rs.requestGiveBack()
 		case <-lost:
-			// The engine has given the session to another worker, which must wait while this one has the store's claim,
-			// so nothing is stored twice. The current step may therefore end.
+			// The engine has given the session to another worker, which must wait while this worker has the store's claim,
+			// so nothing is stored twice. The current step may therefore end, unless Work has waited for cfg.Drain already.
 			lost = nil
-			p.giveBack()
+			rs.requestGiveBack()
 			if deadline = time.After(cfg.Drain); draining {
-				p.stop(errCutOff)
+				rs.stop(errCutOff)
 			}
 		case <-deadline:
-			p.stop(errCutOff)
+			rs.stop(errCutOff)
 		}
 	}
 }
 
-func (p *runStore) giveBack() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.release = true
+func (rs *runStore) requestGiveBack() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.givesBack = true
 }
 
 // stop cancels the run, and refuses further records.
-func (p *runStore) stop(err error) {
-	p.mu.Lock()
-	if p.err == nil {
-		p.err = err
+func (rs *runStore) stop(err error) {
+	rs.mu.Lock()
+	if rs.stopErr == nil {
+		rs.stopErr = err
 	}
-	p.mu.Unlock()
-	p.cancel(err)
+	rs.mu.Unlock()
+	rs.cancel(err)
 }
 
-// Open opens the session.
-func (p *runStore) Open(ctx context.Context, id string) (session.Log, error) {
-	log, err := p.store.Open(ctx, id)
+// Open returns a log whose Append can stop the run.
+func (rs *runStore) Open(ctx context.Context, id string) (session.Log, error) {
+	log, err := rs.store.Open(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return &runLog{log, p}, nil
+	return &runLog{log, rs}, nil
 }
 
 type runLog struct {
 	session.Log
-	p *runStore
+	rs *runStore
 }
 
 func (l *runLog) Load(ctx context.Context) ([]session.Record, error) {
 	recs, err := l.Log.Load(ctx)
 	if n := len(recs); n > 0 {
-		l.p.mu.Lock()
-		defer l.p.mu.Unlock()
-		l.p.last = progress{Seq: recs[n-1].Seq, Status: recs[n-1].Status}
+		l.rs.mu.Lock()
+		defer l.rs.mu.Unlock()
+		l.rs.last = progress{Seq: recs[n-1].Seq, Status: recs[n-1].Status}
 	}
 	return recs, err
 }
 
 func (l *runLog) Append(ctx context.Context, rec session.Record) error {
-	if _, err := l.p.current(); err != nil {
+	if _, err := l.rs.current(); err != nil {
 		return err
 	}
 	if err := l.Log.Append(ctx, rec); err != nil {
 		return err
 	}
-	return l.p.stored(rec)
+	return l.rs.recordStored(rec)
 }
 
-// stored records the progress, and returns an error if the run must stop after this record.
-func (p *runStore) stored(rec session.Record) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = progress{Seq: rec.Seq, Status: rec.Status}
+// recordStored updates the progress after a record, and returns an error if the run must stop there.
+func (rs *runStore) recordStored(rec session.Record) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.last = progress{Seq: rec.Seq, Status: rec.Status}
 	for _, raw := range rec.Events {
-		p.lastEvent = raw.Seq
+		rs.lastEvent = raw.Seq
 		var ev struct {
 			Type, Call string
 			Result     json.RawMessage
@@ -178,18 +178,18 @@ func (p *runStore) stored(rec session.Record) error {
 		}
 		switch ev.Type {
 		case event.TypeOf(&event.ToolStart{}):
-			p.running[ev.Call] = true
+			rs.running[ev.Call] = true
 		case event.TypeOf(&event.ToolResult{}):
-			delete(p.running, ev.Call)
+			delete(rs.running, ev.Call)
 		case event.TypeOf(&event.Background{}):
-			if p.running[ev.Call+"/"] = true; ev.Result != nil {
-				delete(p.running, ev.Call+"/")
+			if rs.running[ev.Call+"/"] = true; ev.Result != nil { // the background call has ended
+				delete(rs.running, ev.Call+"/")
 			}
 		}
 	}
-	if p.err == nil && p.release && len(p.running) == 0 && rec.Status == session.StatusWorking {
-		p.err = errGivenBack
-		p.cancel(p.err)
+	if rs.stopErr == nil && rs.givesBack && len(rs.running) == 0 && rec.Status == session.StatusWorking {
+		rs.stopErr = errGivenBack
+		rs.cancel(rs.stopErr)
 	}
-	return p.err
+	return rs.stopErr
 }

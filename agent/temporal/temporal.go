@@ -86,8 +86,8 @@ type Config struct {
 	// Less than 100 ms is an error.
 	Heartbeat time.Duration
 
-	// Slice is how long a worker advances a session before it gives the session back, so that others have their turn; 0
-	// means 5 minutes. It does so after the next save at which no tool call is running.
+	// Slice is how long a worker advances a session before it gives the session back, so that other sessions have their turn;
+	// 0 means 5 minutes. The worker gives it back after the next save at which no tool call is running.
 	Slice time.Duration
 
 	// Drain is how long [Engine.Work] waits for running steps after its context has ended; 0 means 5 minutes. Steps
@@ -104,9 +104,9 @@ type Config struct {
 
 // An Engine sends inputs to sessions and advances them. It is safe for concurrent use.
 type Engine struct {
-	cfg     Config
-	store   store
-	checked atomic.Int64 // when a worker was last seen, in Unix nanoseconds
+	cfg        Config
+	store      store
+	workerSeen atomic.Int64 // when checkWorkers last found a worker, in Unix nanoseconds
 }
 
 // store has the methods that a Config.Store must have.
@@ -117,7 +117,7 @@ type store interface {
 	session.Reader
 }
 
-// check checks the fields that all processes need, and sets the defaults.
+// check checks the fields except Store, which Serve does not need, and sets their defaults.
 func (cfg *Config) check() error {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 30*time.Second)
 	switch {
@@ -136,21 +136,21 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// New returns an engine.
+// New returns an engine. It fails if cfg is invalid.
 func New(cfg Config) (*Engine, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	full, ok := cfg.Store.(store)
+	s, ok := cfg.Store.(store)
 	if !ok {
 		return nil, fmt.Errorf("temporal: Config.Store, a %T, is not a session.Store, Inbox, Watcher and Reader; use package postgres", cfg.Store)
 	}
-	return &Engine{cfg: cfg, store: full}, nil
+	return &Engine{cfg: cfg, store: s}, nil
 }
 
 // Send sends an input to a session, creates the session if it does not exist, and wakes it. When it returns no error,
-// the input and the wake-up are stored. accepted is false if the session received an input with that id before; so a sender
-// that does not know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
+// the input and the wake-up are stored. accepted is false if the session received an input with the same id before. So a
+// sender that does not know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
 //
 // A message to a session that waits for answers is processed after the answers. An [agent.Interrupt] ends the
 // current run within a second.
@@ -163,15 +163,16 @@ func (e *Engine) Send(ctx context.Context, id, input string, in agent.Input) (ac
 }
 
 // Wake makes a worker check whether a session has inputs or an unfinished run. [Engine.Send] calls it. Call it for
-// sessions to which others have sent inputs, and for those whose sender died during Send, which [session.Store].List
+// sessions to which other programs have sent inputs, and for sessions whose sender died during Send, which [session.Store].List
 // finds with Query.Inputs. A run that has failed is continued. reason is for people who read the workflow's history; it
 // must have the form of an id.
 func (e *Engine) Wake(ctx context.Context, id, reason string) error {
 	if err := errors.Join(session.CheckID(id), session.CheckID(reason)); err != nil {
 		return fmt.Errorf("temporal: wake session %.140q: %w", id, err)
 	}
-	opts := client.StartWorkflowOptions{TaskQueue: e.cfg.Queue, WorkflowTaskTimeout: min(10*time.Second, max(time.Second, e.cfg.Heartbeat))} // a task of a dead worker is repeated after this time
-	workflowID := e.cfg.Queue + "/" + id                                                                                                     // engines with other queues may have other stores
+	// Temporal repeats the workflow task of a dead worker after the WorkflowTaskTimeout.
+	opts := client.StartWorkflowOptions{TaskQueue: e.cfg.Queue, WorkflowTaskTimeout: min(10*time.Second, max(time.Second, e.cfg.Heartbeat))}
+	workflowID := e.cfg.Queue + "/" + id // the queue is a part, as other queues may have other stores
 	_, err := e.cfg.Client.SignalWithStartWorkflow(ctx, workflowID, wakeName, reason, opts, workflowName, conversation{Session: id, Heartbeat: e.cfg.Heartbeat, WaitFor: e.cfg.WaitFor})
 	if err != nil {
 		return fmt.Errorf("temporal: wake session %q: %w", id, withRemedy(err))
@@ -179,13 +180,12 @@ func (e *Engine) Wake(ctx context.Context, id, reason string) error {
 	return e.checkWorkers(ctx)
 }
 
-// checkEvery is the interval at which an Engine checks whether there are workers.
+// checkEvery is the interval of checks for workers.
 const checkEvery = time.Minute
 
 // checkWorkers returns an error if no worker polls the task queue.
 func (e *Engine) checkWorkers(ctx context.Context) error {
-	seen := e.checked.Load()
-	if time.Since(time.Unix(0, seen)).Abs() < checkEvery {
+	if time.Since(time.Unix(0, e.workerSeen.Load())).Abs() < checkEvery { // negative if the clock was set back
 		return nil
 	}
 	q, err := e.cfg.Client.DescribeTaskQueue(ctx, e.cfg.Queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
@@ -196,13 +196,13 @@ func (e *Engine) checkWorkers(ctx context.Context) error {
 		return fmt.Errorf("temporal: %w %q: the input is stored for a worker that starts later; call Engine.Work in a process, or check Config.Queue",
 			ErrNoWorkers, e.cfg.Queue)
 	}
-	e.checked.CompareAndSwap(seen, time.Now().UnixNano())
+	e.workerSeen.Store(time.Now().UnixNano())
 	return nil
 }
 
 // Answer sends an input like [Engine.Send], and returns when the session has consumed it or ctx has ended. If the input
-// had no effect, the error wraps [ErrRefused] and has the reason: for example, another process was the first to answer
-// the question, or the run that asked has ended.
+// had no effect, the error wraps [ErrRefused] and has the reason: for example, another process answered the question
+// first, or the run with the question has ended.
 func (e *Engine) Answer(ctx context.Context, id, input string, in agent.Input) error {
 	if _, err := e.Send(ctx, id, input, in); err != nil {
 		return err
@@ -220,13 +220,13 @@ func (e *Engine) Answer(ctx context.Context, id, input string, in agent.Input) e
 
 // Pending returns what a session waits for, like [agent.State.Pending]. It reads the store, so it needs no worker.
 func (e *Engine) Pending(ctx context.Context, id string) ([]event.Event, error) {
-	st, in, err := session.Read(ctx, e.store, id, 0)
+	st, info, err := session.Read(ctx, e.store, id, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("temporal: %w; send an input to create it", err)
 	case err != nil:
 		return nil, err
-	case in.Status != session.StatusWaiting:
+	case info.Status != session.StatusWaiting:
 		return nil, nil
 	}
 	return st.Pending(), nil

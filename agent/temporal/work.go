@@ -17,10 +17,10 @@ import (
 )
 
 // An AgentFunc returns the agent that runs a session. The agent must save to the session: its [agent.Config.Save]
-// is [session.Save] or s.Save. It may be a different one each time.
+// is [session.Save] or s.Save. It may return a different agent for each call.
 type AgentFunc func(ctx context.Context, s *session.Session) (*agent.Agent, error)
 
-// Work advances sessions until ctx ends. Then it accepts no more sessions, gives back those that it has (see
+// Work advances sessions until ctx ends. Then it accepts no more sessions, gives back its sessions (see
 // [Config.Drain]), and returns nil. It fails if the namespace does not exist.
 func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	w := worker.New(e.cfg.Client, e.cfg.Queue, worker.Options{
@@ -44,24 +44,24 @@ func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	}
 	<-ctx.Done()
 	w.Stop()
-	running.Wait()
+	running.Wait() // w.Stop waits at most for Drain
 	return nil
 }
 
 // pollers is the number of concurrent polls for workflow tasks. The default, 2, is less than the number of partitions of
-// a task queue, so tasks could wait although workers are idle. For activities the default is enough, because most are
-// started by the worker that schedules them; and when a worker dies, each of its polls can delay a task by a heartbeat.
+// a task queue, so tasks could wait although workers are idle. Activities keep the default: most are started by
+// the worker that schedules them, and when a worker dies, each of its polls can delay a task by a heartbeat.
 const pollers = 8
 
-// interrupt sends an interrupt to a session.
-func (e *Engine) interrupt(ctx context.Context, i interruption) error {
-	if i.Seq != 0 {
-		in, _, err := e.store.Read(ctx, i.Session, 0)
-		if err != nil || in.Seq != i.Seq {
-			return err // the session has changed
+// interrupt is the activity that sends an interrupt to a session.
+func (e *Engine) interrupt(ctx context.Context, arg interruption) error {
+	if arg.Seq != 0 {
+		info, _, err := e.store.Read(ctx, arg.Session, 0)
+		if err != nil || info.Seq != arg.Seq {
+			return err // nil if the session has changed
 		}
 	}
-	_, err := session.Send(ctx, e.store, i.Session, i.ID, agent.Interrupt{})
+	_, err := session.Send(ctx, e.store, arg.Session, arg.ID, agent.Interrupt{})
 	return err
 }
 
@@ -71,23 +71,23 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 	// has stopped storing records.
 	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	p := &runStore{store: e.store, cancel: cancel, running: map[string]bool{}}
+	rs := &runStore{store: e.store, cancel: cancel, running: map[string]bool{}}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	done := make(chan struct{})
 	defer close(done)
 	watching.Go(func() { sendHeartbeats(ctx, e.cfg.Heartbeat, done) })
-	watching.Go(func() { p.watch(ctx, e.cfg, done) })
-	at, err := p.run(context.WithValue(runCtx, runKey{}, &engineRun{e, p}), id, agents)
+	watching.Go(func() { rs.watch(ctx, e.cfg, done) })
+	at, err := rs.run(context.WithValue(runCtx, runKey{}, &engineRun{e, rs}), id, agents)
 	if errors.Is(err, agent.ErrNewerState) {
 		return at, temporal.NewApplicationErrorWithOptions(err.Error(), "NewerState", temporal.ApplicationErrorOptions{NextRetryDelay: e.cfg.Heartbeat / 2})
 	}
 	return at, err
 }
 
-// run opens the session and runs it.
-func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
-	s, err := session.Open(ctx, p.withNotifier(), id)
+// run opens a session, and runs it until it ends, waits or is given back.
+func (rs *runStore) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
+	s, err := session.Open(ctx, rs.withNotifier(), id)
 	if err != nil {
 		return progress{}, err // Temporal retries, perhaps on another worker
 	}
@@ -100,15 +100,15 @@ func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at pro
 		if err = runErr; err != nil {
 			break
 		}
-		p.publish(id, ev)
+		rs.publish(id, ev)
 	}
-	at, stopped := p.current()
+	at, stopErr := rs.current()
 	switch {
-	case errors.Is(stopped, errGivenBack):
+	case errors.Is(stopErr, errGivenBack):
 		at.More = true
 		return at, nil
-	case stopped != nil:
-		return at, stopped
+	case stopErr != nil:
+		return at, stopErr
 	case at.Status == session.StatusFailed: // the error is stored, and the next input continues
 		return at, nil
 	}

@@ -30,14 +30,14 @@ type conversation struct {
 	WaitFor   time.Duration `json:"wait_for,omitempty"`
 
 	// Set when the workflow is continued as new.
-	Seq       int64     `json:"seq,omitempty"`    // the record after which it waits for answers
+	Seq       int64     `json:"seq,omitempty"`    // the record after which the session waits for answers
 	Expiry    time.Time `json:"expiry,omitzero"`  // when the wait ends
 	Cancelled bool      `json:"cancel,omitempty"` // the workflow was cancelled, and the session interrupted
 }
 
 // progress is the result of advancing a session.
 type progress struct {
-	Seq    int64          `json:"seq"` // of the last record
+	Seq    int64          `json:"seq"` // the number of the last record
 	Status session.Status `json:"status"`
 	More   bool           `json:"more,omitempty"` // the worker stopped before the session was done; any worker can continue it
 }
@@ -45,40 +45,40 @@ type progress struct {
 // An interruption is the argument of the activity that sends an [agent.Interrupt] to a session.
 type interruption struct {
 	Session string `json:"session"`
-	ID      string `json:"id"`            // of the input
-	Seq     int64  `json:"seq,omitempty"` // if not 0, it is sent only if this is the last record
+	ID      string `json:"id"`            // the id of the input
+	Seq     int64  `json:"seq,omitempty"` // the number that the last record must have; 0 for any
 }
 
 // converse is the workflow that advances a session until there is nothing more to do; the next input starts it again. So
 // a waiting session has no open workflow, unless a timer limits the wait.
 func converse(ctx workflow.Context, c conversation) error {
-	t := &workflowState{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
-	if err := workflow.SetQueryHandler(ctx, pendingName, func() (progress, error) { return t.at, nil }); err != nil {
+	w := &workflowState{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
+	if err := workflow.SetQueryHandler(ctx, pendingName, func() (progress, error) { return w.at, nil }); err != nil {
 		return err
 	}
 	for {
-		for t.wakes.ReceiveAsync(nil) { // all signals that have arrived, since one activity reads all inputs
+		for w.wakes.ReceiveAsync(nil) { // all signals that have arrived, since one activity reads all inputs
 		}
-		if err := t.advance(ctx); err != nil {
+		if err := w.advance(ctx); err != nil {
 			return err
 		}
-		unfinished := t.at.More || t.wakes.Len() > 0
-		waits := t.WaitFor > 0 && t.at.Status == session.StatusWaiting
+		unfinished := w.at.More || w.wakes.Len() > 0
+		waits := w.WaitFor > 0 && w.at.Status == session.StatusWaiting
 		if !unfinished && !waits {
 			return nil
 		}
-		if !unfinished && !workflow.Now(ctx).Before(t.Expiry) { // no answer has arrived in time
-			err := t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
+		if !unfinished && !workflow.Now(ctx).Before(w.Expiry) { // no answer has arrived in time
+			err := w.interrupt(ctx, interruption{Session: w.Session, ID: fmt.Sprintf("expired-%d", w.Seq), Seq: w.Seq})
 			if err != nil {
 				return err
 			}
 			unfinished = true // the interrupt has to be stored
 		}
 		if workflow.GetInfo(ctx).GetCurrentHistoryLength() > maxHistory {
-			return workflow.NewContinueAsNewError(ctx, workflowName, t.conversation)
+			return workflow.NewContinueAsNewError(ctx, workflowName, w.conversation)
 		}
 		if !unfinished {
-			if err := t.wait(ctx); err != nil {
+			if err := w.wait(ctx); err != nil {
 				return err
 			}
 		}
@@ -88,70 +88,70 @@ func converse(ctx workflow.Context, c conversation) error {
 // workflowState is the state of the workflow converse.
 type workflowState struct {
 	conversation
-	at    progress
+	at    progress // after the last activity
 	wakes workflow.ReceiveChannel
 }
 
-// advance runs the activity. If the workflow is cancelled in the meantime, it interrupts the session.
-func (t *workflowState) advance(ctx workflow.Context) error {
+// advance runs the activity. If the workflow is cancelled in the meantime, advance interrupts the session.
+func (w *workflowState) advance(ctx workflow.Context) error {
 	// The activity continues after a cancellation, because it stores the result of the interrupt.
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	run := workflow.ExecuteActivity(workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{
 		StartToCloseTimeout: 24 * time.Hour, // a slice is shorter, but a single step may be long
-		HeartbeatTimeout:    t.Heartbeat,
-		RetryPolicy:         retries(t.Heartbeat),
-	}), advanceName, t.Session)
+		HeartbeatTimeout:    w.Heartbeat,
+		RetryPolicy:         retries(w.Heartbeat),
+	}), advanceName, w.Session)
 	var err error
 	sel := workflow.NewSelector(disconnected).AddFuture(run, func(workflow.Future) {})
-	t.onCancel(ctx, sel, &err)
+	w.onCancel(ctx, sel, &err)
 	sel.Select(disconnected)
 	if err != nil {
 		return err
 	}
-	var at progress // a new one, since decoding does not reset omitted members
+	var at progress // not w.at, since decoding does not reset omitted members
 	if err := run.Get(disconnected, &at); err != nil {
 		return err
 	}
-	t.at = at
-	if t.WaitFor > 0 && (t.at.Seq != t.Seq || t.Expiry.IsZero()) {
-		t.Seq, t.Expiry = t.at.Seq, workflow.Now(ctx).Add(t.WaitFor)
+	w.at = at
+	if w.WaitFor > 0 && (w.at.Seq != w.Seq || w.Expiry.IsZero()) {
+		w.Seq, w.Expiry = w.at.Seq, workflow.Now(ctx).Add(w.WaitFor)
 	}
 	return nil
 }
 
-// wait returns when the session was woken or interrupted, or has waited too long.
-func (t *workflowState) wait(ctx workflow.Context) error {
+// wait returns when the session was woken or interrupted, or at w.Expiry.
+func (w *workflowState) wait(ctx workflow.Context) error {
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel() // ends the timer
 	var err error
 	sel := workflow.NewSelector(disconnected)
-	sel.AddReceive(t.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(disconnected, nil) })
-	sel.AddFuture(workflow.NewTimer(disconnected, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {})
-	t.onCancel(ctx, sel, &err)
+	sel.AddReceive(w.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(disconnected, nil) })
+	sel.AddFuture(workflow.NewTimer(disconnected, w.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {})
+	w.onCancel(ctx, sel, &err)
 	sel.Select(disconnected)
 	return err
 }
 
-// onCancel interrupts the session when the workflow is cancelled, once.
-func (t *workflowState) onCancel(ctx workflow.Context, sel workflow.Selector, err *error) {
-	if t.Cancelled {
+// onCancel makes sel interrupt the session when the workflow is cancelled. If that fails, it sets *err.
+func (w *workflowState) onCancel(ctx workflow.Context, sel workflow.Selector, err *error) {
+	if w.Cancelled { // the session was interrupted before
 		return
 	}
 	sel.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {
-		t.Cancelled = true
-		*err = t.interrupt(ctx, interruption{Session: t.Session, ID: "cancel-" + workflow.GetInfo(ctx).WorkflowExecution.RunID})
+		w.Cancelled = true
+		*err = w.interrupt(ctx, interruption{Session: w.Session, ID: "cancel-" + workflow.GetInfo(ctx).WorkflowExecution.RunID})
 	})
 }
 
-func (t *workflowState) interrupt(ctx workflow.Context, i interruption) error {
+func (w *workflowState) interrupt(ctx workflow.Context, arg interruption) error {
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	disconnected = workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(t.Heartbeat)})
-	return workflow.ExecuteActivity(disconnected, interruptName, i).Get(disconnected, nil)
+	disconnected = workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(w.Heartbeat)})
+	return workflow.ExecuteActivity(disconnected, interruptName, arg).Get(disconnected, nil)
 }
 
-// retries returns a policy without a limit: another worker may succeed later.
+// retries returns a policy without a maximum number of attempts: another worker may succeed later.
 func retries(heartbeat time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{InitialInterval: heartbeat / 8, BackoffCoefficient: 1.2, MaximumInterval: heartbeat / 4}
 }

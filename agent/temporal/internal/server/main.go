@@ -1,5 +1,5 @@
 // Command server runs a Temporal server for tests: one process with a SQLite database in a file, so that it can be
-// killed and started again. It prints its process id when it is ready, and ends with its standard input.
+// killed and started again. It prints its process id when it is ready, and exits at the end of standard input.
 //
 // It is a separate module and not in go.work, because the server's hundreds of dependencies would determine
 // versions for the whole workspace.
@@ -26,12 +26,15 @@ import (
 	"go.temporal.io/server/temporal"
 )
 
-const host = "127.0.0.1"
+const (
+	host        = "127.0.0.1"
+	clusterName = "active"
+)
 
 func main() {
 	file := flag.String("db", "", "the database's `file`")
 	port := flag.Int("port", 0, "the `port` of the frontend, on the loopback interface")
-	namespace := flag.String("namespace", "default", "the `name` of a namespace")
+	namespace := flag.String("namespace", "default", "the `name` of the namespace of a new database")
 	flag.Parse()
 	if err := serve(*file, *port, *namespace); err != nil {
 		log.Fatal(err)
@@ -45,7 +48,7 @@ func serve(file string, port int, namespace string) error {
 		if err := schema.SetupSchema(db); err != nil {
 			return err
 		}
-		ns, err := schema.NewNamespaceConfig("active", namespace, false, nil)
+		ns, err := schema.NewNamespaceConfig(clusterName, namespace, false, nil)
 		if err == nil {
 			err = schema.CreateNamespaces(db, ns)
 		}
@@ -59,6 +62,7 @@ func serve(file string, port int, namespace string) error {
 	}
 	server, err := temporal.NewServer(temporal.WithConfig(cfg), temporal.ForServices(temporal.DefaultServices), temporal.WithLogger(tlog.NewNoopLogger()),
 		temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
+			// As in Temporal's development server: with the cache, a new search attribute is unknown for some time.
 			dynamicconfig.MakeKey("system.forceSearchAttributesCacheRefreshOnRead"): true,
 		}))
 	if err != nil {
@@ -68,32 +72,29 @@ func serve(file string, port int, namespace string) error {
 		return err
 	}
 	fmt.Println("ready", os.Getpid())
-	_, err = io.Copy(io.Discard, os.Stdin) // Stop would take ten seconds
+	_, err = io.Copy(io.Discard, os.Stdin) // then exit: server.Stop would take ten seconds
 	return err
 }
 
-// configuration returns the configuration of a server with all its services in one process. After a restart they
-// have the same ports as before, because the database lists the old ones as alive for a minute.
+// configuration returns the configuration of a server with all its services in one process. After a restart the
+// services have the same ports, because the database lists the services at the old ports as alive for a minute.
 func configuration(db *config.SQL, port int) (*config.Config, error) {
-	ports, err := freePorts(db.DatabaseName + ".ports")
+	ports, err := savedPorts(db.DatabaseName + ".ports")
 	if err != nil {
 		return nil, err
 	}
+	ports[0] = port
 	services := map[string]config.Service{}
 	for i, name := range []string{"frontend", "history", "matching", "worker"} {
-		grpc := ports[2*i]
-		if i == 0 {
-			grpc = port
-		}
-		services[name] = config.Service{RPC: config.RPC{GRPCPort: grpc, MembershipPort: ports[2*i+1], BindOnLocalHost: true}}
+		services[name] = config.Service{RPC: config.RPC{GRPCPort: ports[2*i], MembershipPort: ports[2*i+1], BindOnLocalHost: true}}
 	}
 	address := fmt.Sprintf("%s:%d", host, port)
 	return &config.Config{
 		Global: config.Global{Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: host}},
 		Persistence: config.Persistence{DefaultStore: sqlite.PluginName, VisibilityStore: sqlite.PluginName, NumHistoryShards: 4,
 			DataStores: map[string]config.DataStore{sqlite.PluginName: {SQL: db}}},
-		ClusterMetadata: &cluster.Config{FailoverVersionIncrement: 10, MasterClusterName: "active", CurrentClusterName: "active",
-			ClusterInformation: map[string]cluster.ClusterInformation{"active": {Enabled: true, InitialFailoverVersion: 1, RPCAddress: address}}},
+		ClusterMetadata: &cluster.Config{FailoverVersionIncrement: 10, MasterClusterName: clusterName, CurrentClusterName: clusterName,
+			ClusterInformation: map[string]cluster.ClusterInformation{clusterName: {Enabled: true, InitialFailoverVersion: 1, RPCAddress: address}}},
 		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
 		Services:            services,
 		Archival: config.Archival{History: config.HistoryArchival{State: "disabled"},
@@ -105,8 +106,8 @@ func configuration(db *config.SQL, port int) (*config.Config, error) {
 	}, nil
 }
 
-// freePorts returns eight ports that were free when the file was made.
-func freePorts(file string) (ports [8]int, err error) {
+// savedPorts returns the ports in a file. It creates a missing file, with ports that are free.
+func savedPorts(file string) (ports [8]int, err error) {
 	data, err := os.ReadFile(file)
 	if err == nil {
 		return ports, json.Unmarshal(data, &ports)
@@ -116,7 +117,7 @@ func freePorts(file string) (ports [8]int, err error) {
 		if err != nil {
 			return ports, err
 		}
-		defer ln.Close() // only at the end, so that all ports differ
+		defer ln.Close() // when all ports are found, so that they differ
 		ports[i] = ln.Addr().(*net.TCPAddr).Port
 	}
 	if data, err = json.Marshal(ports); err != nil {
