@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -9,11 +10,11 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A pair is a row of each of two sessions, side by side. One of them may be missing.
+// A pair is two rows side by side, one of each session. A or B may be nil.
 type pair struct {
 	A    *row `json:"a,omitempty"`
 	B    *row `json:"b,omitempty"`
-	Same bool `json:"same,omitempty"`
+	Same bool `json:"same,omitempty"` // A and B are alike
 }
 
 // A sum is what a session has done and cost.
@@ -22,15 +23,15 @@ type sum struct {
 	Rows   int           `json:"rows"`
 	Models int           `json:"models"` // model calls
 	Tools  int           `json:"tools"`  // tool calls
-	Faults int           `json:"faults"`
+	Faults int           `json:"faults"` // rows with an error
 	Usage  message.Usage `json:"usage"`
-	Cost   float64       `json:"cost"`
-	Took   time.Duration `json:"took"` // of model and tool calls, one after the other
+	Cost   float64       `json:"cost"` // in US dollars
+	Took   time.Duration `json:"took"` // the sum of the durations of model and tool calls
 }
 
 const (
-	maxPairs = 500
-	same     = 10 // rows that are shown before the first difference
+	maxPairs    = 500 // in an HTTP response
+	contextRows = 10  // alike rows that are shown before the first difference
 )
 
 // compare serves two timelines side by side, from a little before the first difference.
@@ -48,24 +49,24 @@ func (h *Handler) compare(r *http.Request, id string) (any, error) {
 		}
 		sums[i] = sumOf(rows[i])
 	}
-	from := 0
-	for from < min(len(rows[0]), len(rows[1])) && alike(&rows[0][from], &rows[1][from]) {
-		from++
+	firstDiff := 0
+	for firstDiff < min(len(rows[0]), len(rows[1])) && alike(&rows[0][firstDiff], &rows[1][firstDiff]) {
+		firstDiff++
 	}
-	skipped := max(0, from-same)
+	skipped := max(0, firstDiff-contextRows)
 	pairs := align(rows[0][skipped:], rows[1][skipped:])
 	more := max(0, len(pairs)-maxPairs)
 	return map[string]any{"sums": sums, "skipped": skipped, "pairs": pairs[:len(pairs)-more], "more": more}, nil
 }
 
-// allRows returns the whole timeline of a session that exists.
+// allRows returns the whole timeline of a session.
 func (h *Handler) allRows(r *http.Request, id string) ([]row, error) {
 	f, release, err := h.wholeFeed(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	v, err := f.look("", 0, 1<<30)
+	v, err := f.look("", 0, math.MaxInt)
 	return v.rows, err
 }
 
@@ -94,20 +95,22 @@ func sumOf(rows []row) sum {
 	return s
 }
 
-// alike reports whether two rows say the same. A row of a model call that was made from a message has no state.
+// alike reports whether two rows have the same contents. A model call whose row was made from a message, without events,
+// has no State, which may match any other.
 func alike(a, b *row) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.Text == b.Text && a.Fault == b.Fault &&
 		(a.State == b.State || a.Kind == kindModel && (a.State == "" || b.State == ""))
 }
 
-// maxAligned is how many rows of each session are aligned; the others are side by side as they come.
+// maxAligned is how many rows of each session are aligned; later rows are paired in order.
 const maxAligned = 1000
 
-// align puts rows that say the same side by side, and otherwise those of one kind and name.
+// align puts alike rows side by side, and where there are none, rows of the same kind and name. It finds the alignment
+// with the highest sum of scores.
 func align(a, b []row) []pair {
 	out := []pair{}
 	n, m := min(len(a), maxAligned), min(len(b), maxAligned)
-	// best[i][j] is the most that a[i:n] and b[j:m] have in common.
+	// best[i][j] is the highest sum of scores of a[i:n] and b[j:m].
 	best := make([][]int, n+1)
 	for i := range best {
 		best[i] = make([]int, m+1)

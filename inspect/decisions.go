@@ -15,27 +15,27 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A replay is what the page sends to have the calls of a session judged again.
-type replay struct {
+// A judgeRequest is what the page sends to have the calls of a session judged again.
+type judgeRequest struct {
 	Settings string `json:"settings"` // a settings file; "" for the policy of Options
 	Row      *int   `json:"row"`      // the only call to judge; nil for all
 }
 
-// A judged is a call that was judged again.
-type judged struct {
+// A judgedCall is a call that was judged again.
+type judgedCall struct {
 	Row   int                 `json:"row"`
 	Tool  string              `json:"tool"`
 	Text  string              `json:"text"`
-	Was   permission.Behavior `json:"was"` // "" if the call was not judged, or that was not stored
-	Why   string              `json:"why,omitempty"`
+	Was   permission.Behavior `json:"was"`           // the stored decision; "" if there is none
+	Why   string              `json:"why,omitempty"` // the reason of Was
 	Now   permission.Behavior `json:"now"`
-	Cause string              `json:"cause"`           // the reason now
-	Known bool                `json:"known,omitempty"` // what the tool says of the call was taken into account
+	Cause string              `json:"cause"`           // the reason of Now
+	Known bool                `json:"known,omitempty"` // Now takes into account what the tool says about the call
 	Steps []step              `json:"steps,omitempty"` // for a single call
 	Parts []part              `json:"parts,omitempty"`
 }
 
-// A step is one of a decision.
+// A step is a step of a decision.
 type step struct {
 	Name   string              `json:"name"`
 	Answer permission.Behavior `json:"answer"`
@@ -50,61 +50,58 @@ type part struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// maxJudged is how many differences an HTTP response has.
+// maxJudged is the maximum number of calls in an HTTP response.
 const maxJudged = 500
 
 // judge judges the calls of a session again, by another policy, and serves those that are decided differently. The
 // rules that were accepted in the session apply, too.
 func (h *Handler) judge(r *http.Request, id string) (any, error) {
-	var in replay
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+	var req judgeRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		return nil, badBody(err)
 	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
 	if err != nil {
 		return nil, err
 	}
-	own, err := storedIn(st) // of a copy
+	stored, err := storedIn(st) // a copy may have settings
 	if err != nil {
 		return nil, err
 	}
-	with, err := storedVariant{Settings: cmp.Or(strings.TrimSpace(in.Settings), own.Settings)}.variant()
+	variant, err := storedVariant{Settings: cmp.Or(strings.TrimSpace(req.Settings), stored.Settings)}.variant()
 	if err != nil {
 		return nil, badRequest(err.Error())
 	}
 	p := h.opts.Policy
-	if with.Settings != nil {
-		p = *with.Settings
+	if variant.Settings != nil {
+		p = *variant.Settings
 		p.Dirs = slices.Concat(h.opts.Policy.Dirs, p.Dirs)
 	}
 	p.Rules = slices.Concat(p.Rules, st.Rules)
-	calls, err := h.calls(r.Context(), id, st.Messages, in.Row)
+	calls, err := h.calls(r.Context(), id, st.Messages, req.Row)
 	if err != nil {
 		return nil, err
 	}
-	differ, total := []judged{}, 0
+	differ := []judgedCall{}
 	for _, c := range calls {
-		if in.Row != nil && *in.Row != c.Row {
-			continue
-		}
-		total++
-		h.decide(&c, &p, id, in.Row != nil)
-		if (in.Row != nil || c.Was != "" && c.Was != c.Now) && len(differ) < maxJudged {
-			differ = append(differ, c.judged)
+		h.decide(&c, &p, id, req.Row != nil)
+		if (req.Row != nil || c.Was != "" && c.Was != c.Now) && len(differ) < maxJudged {
+			differ = append(differ, c.judgedCall)
 		}
 	}
-	return map[string]any{"judged": total, "differ": differ}, nil
+	return map[string]any{"judged": len(calls), "differ": differ}, nil
 }
 
-// A storedCall is one of the timeline, with its arguments.
+// A storedCall is a tool call of the timeline, with its arguments.
 type storedCall struct {
-	judged
+	judgedCall
+	id    string
 	input json.RawMessage
 }
 
-// calls returns the tool calls of a session, or the one in a row, without those of sub-agents, which have policies of
-// their own.
-func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message, only *int) ([]storedCall, error) {
+// calls returns the tool calls of a session, or only the call in a row. It leaves out the calls of sub-agents, which
+// have separate policies.
+func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message, onlyRow *int) ([]storedCall, error) {
 	f, release, err := h.wholeFeed(ctx, id)
 	if err != nil {
 		return nil, err
@@ -118,46 +115,44 @@ func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message,
 	}
 	f.mu.Lock()
 	after, last := int64(0), f.seq
-	var out []storedCall
-	var ids []string
-	for i, r := range f.t.rows {
-		if r.Kind == kindTool && (only == nil || *only == i) {
-			if only != nil && len(r.events) > 0 { // the first one has the arguments
+	var calls []storedCall
+	for i, r := range f.timeline.rows {
+		if r.Kind == kindTool && (onlyRow == nil || *onlyRow == i) {
+			if onlyRow != nil && len(r.events) > 0 { // the first event has the arguments
 				after, last = r.events[0]-1, r.events[0]
 			}
-			out = append(out, storedCall{judged: judged{Row: i, Tool: r.Name, Text: r.Text, Was: r.Decision, Why: r.Why}})
-			ids = append(ids, r.call)
+			calls = append(calls, storedCall{judgedCall{Row: i, Tool: r.Name, Text: r.Text, Was: r.Decision, Why: r.Why}, r.call, nil})
 		}
 	}
 	f.mu.Unlock()
 	err = h.events(ctx, id, after, last, func(raw session.Event) bool {
-		if !bytes.Contains(raw.Data, []byte(`"tool_call"`)) {
+		if !bytes.Contains(raw.Data, []byte(`"tool_call"`)) { // cheaper than decoding
 			return true
 		}
 		ev, err := event.Decode(raw.Data)
 		if c, ok := ev.(*event.ToolCall); err == nil && ok {
-			inputs[c.Call] = c.Input // also of messages that a compaction has replaced
+			inputs[c.Call] = c.Input // also for messages that a compaction has replaced
 		}
 		return true
 	})
-	for i := range out {
-		out[i].input = inputs[ids[i]]
+	for i, c := range calls {
+		calls[i].input = inputs[c.id]
 	}
-	return out, err
+	return calls, err
 }
 
-// decide judges c by p, with all steps if they are wanted.
-func (h *Handler) decide(c *storedCall, p *permission.Policy, id string, steps bool) {
+// decide judges c by p, and explains the steps and parts if details is true.
+func (h *Handler) decide(c *storedCall, p *permission.Policy, id string, details bool) {
 	call := &permission.Call{Tool: c.Tool, Input: c.input}
 	if h.opts.Call != nil {
-		if known := h.opts.Call(id, c.Tool, c.input); known != nil {
-			call = known
+		if described := h.opts.Call(id, c.Tool, c.input); described != nil {
+			call = described
 		}
 	}
 	c.Known = call.Checker != nil || call.ReadOnly || call.Control
 	e := permission.Explain(p, call)
 	c.Now, c.Cause = e.Behavior, escape(e.Reason)
-	if !steps {
+	if !details {
 		return
 	}
 	for _, s := range e.Steps {

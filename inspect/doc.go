@@ -17,14 +17,15 @@
 //
 // # Answers
 //
-// An answer is sent to the session's inbox. The process that runs the session takes it from there
-// (session.Session.Run); if there is none, Options.Resume runs the session. Without Options.Resume the page says that the
-// answer waits for the program to which the session belongs.
+// An answer is sent to the session's inbox. The process that runs the session reads the inbox
+// (session.Session.Run); if there is no such process, Options.Resume runs the session. Without Options.Resume the page
+// says that the answer waits for the program to which the session belongs.
 //
 // # Live pages
 //
 // The handler does nothing while no page is open. It reads a session once for all pages that show it, and sends them the
-// changes. To relieve the process that runs the agent, serve the page in a separate process, as "kitbag ui" does.
+// changes. To take this work off the process that runs the agent, serve the page in a separate process, as
+// "kitbag ui" does.
 //
 // # What is stored
 //
@@ -37,7 +38,7 @@
 //     tokens that the provider reports, the ledger concludes what was billed again, and why.
 //
 // A copy (fork) has the conversation up to a record, but no events. A State that is sealed ([agent.Config.Key]) cannot be
-// copied. Copies and exports do not have what [agent.Config.Redact] has removed. Programs make copies with
+// copied. Copies and exports do not contain what [agent.Config.Redact] has removed. Programs make copies with
 // [session.Fork], and with [session.ForkBefore] to edit a message or to get another answer.
 //
 // The model and the policy for a copy are stored in its State ([VariantOf]), and this handler runs the copy only with
@@ -52,9 +53,9 @@
 // # Trust
 //
 // Anyone who has the token can read every session of the store and answer as the user. A request must have the cookie
-// that the token is exchanged for. A request with the Origin of another site is refused, and one whose Host is a
-// name that is not in Options.Hosts, so that a page of another site cannot reach the handler by its own name. The
-// cookie is valid for the path of the handler only, as other programs may serve other ports of the same machine.
+// that the token is exchanged for. A request is refused if its Origin is another site, or its Host is a name that is
+// not in Options.Hosts: so a site whose name resolves to this machine cannot reach the handler (DNS rebinding). The
+// cookie is valid for the path of the handler only, because browsers send cookies to all ports of a host.
 // There is no encryption: across machines put the handler behind TLS.
 //
 // The contents of sessions are not trusted: names, texts, arguments and results come from models, tools and
@@ -84,6 +85,6 @@ package inspect
 //	GET  api/gateways                       {"gateways": […], "pins": […]}: the MCP gateways that run, and changed tools
 //	POST api/pins/accept                    {"id"}: accepts a changed tool
 //	GET  api/live?session=ID                server-sent events: "list" when the list has changed; of a session "rows" with
-//	                                        {"reload", "from", "total", "rows": {INDEX: …}}, and "session" with what is known of it
+//	                                        {"reload", "from", "total", "rows": {INDEX: …}}, and "session" with what api/sessions/ID has
 //
-// It may change with any version: there is no other client.
+// This API may change with any version: there is no other client.

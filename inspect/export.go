@@ -24,28 +24,28 @@ import (
 var exportHTML string
 
 //go:embed export.go.txt
-var exportTest string
+var goTestTemplate string
 
-// export serves a session as a file: as JSON Lines, as a page that needs nothing else, or as a test in Go.
+// export serves a session as a file: JSON Lines, a page that needs no other file, or a Go test.
 func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 	var data []byte
 	as := r.FormValue("as")
 	id, err := sessionID(r)
 	var st *agent.State
-	var in session.Info
+	var info session.Info
 	if err == nil {
-		st, in, err = session.Read(r.Context(), h.store, id, 0)
+		st, info, err = session.Read(r.Context(), h.store, id, 0)
 	}
 	name := id + "." + as
 	if err == nil {
 		switch as {
 		case "jsonl":
-			data, err = h.exportLines(r.Context(), in, st)
+			data, err = h.exportLines(r.Context(), info, st)
 		case "html":
 			data = exportPage(id, st)
 		case "go":
 			name = "session_test.go"
-			data, err = exportScript(id, st)
+			data, err = exportGoTest(id, st)
 		default:
 			err = badRequest("a session can be exported as jsonl, html or go")
 		}
@@ -56,13 +56,13 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	_, _ = w.Write(data) // the browser has gone
+	_, _ = w.Write(data) // fails if the browser has gone
 }
 
-// exportLines returns the events, or the messages of a session that has none.
-func (h *Handler) exportLines(ctx context.Context, in session.Info, st *agent.State) ([]byte, error) {
+// exportLines returns the events, or the messages of a session that has no events.
+func (h *Handler) exportLines(ctx context.Context, info session.Info, st *agent.State) ([]byte, error) {
 	var out bytes.Buffer
-	err := h.events(ctx, in.ID, 0, in.Event, func(ev session.Event) bool {
+	err := h.events(ctx, info.ID, 0, info.Event, func(ev session.Event) bool {
 		out.Write(ev.Data)
 		out.WriteByte('\n')
 		return true
@@ -111,29 +111,30 @@ func exportPage(id string, st *agent.State) []byte {
 		"{{blocks}}", blocks.String()).Replace(exportHTML))
 }
 
-// A toolScript is what a tool returned, call by call, as elements of a list in Go.
+// A toolScript is what a tool returned, call by call, as elements of a Go list.
 type toolScript struct{ name, results string }
 
-// exportScript returns a test that has the same conversation again: the model and the tools say what they said.
-func exportScript(id string, st *agent.State) ([]byte, error) {
-	var said, turns, results strings.Builder // elements of lists in Go; each that was said begins a run
+// exportGoTest returns a Go test that repeats the conversation, with a model and tools that return what they returned then.
+func exportGoTest(id string, st *agent.State) ([]byte, error) {
+	var prompts, turns, results strings.Builder // elements of Go lists; each prompt begins a run
 	var tools []toolScript
-	var asked []string // since the last answer
-	last, running, steps := "", false, 1
+	var unanswered []string // messages of the user
+	last, inRun := "", false
+	steps := 1 // one more than there are answers: a session that was cut off gets another one
 	for _, m := range st.Messages {
 		switch m.Role {
 		case message.RoleUser:
-			asked = append(asked, textOf(m))
+			unanswered = append(unanswered, textOf(m))
 		case message.RoleAssistant:
-			if !running {
-				fmt.Fprintf(&said, "%q,\n", cmp.Or(strings.Join(asked, "\n"), "(nothing)"))
+			if !inRun {
+				fmt.Fprintf(&prompts, "%q,\n", cmp.Or(strings.Join(unanswered, "\n"), "(nothing)"))
 			}
 			steps++
 			turns.WriteString(scriptTurn(m) + ",\n")
-			last, asked, running = m.Text(), nil, len(m.ToolCalls()) > 0
+			last, unanswered, inRun = m.Text(), nil, len(m.ToolCalls()) > 0
 		}
 		for _, r := range m.ToolResults() {
-			i := slices.IndexFunc(tools, func(c toolScript) bool { return c.name == r.Name })
+			i := slices.IndexFunc(tools, func(t toolScript) bool { return t.name == r.Name })
 			if i < 0 {
 				i, tools = len(tools), append(tools, toolScript{name: r.Name})
 			}
@@ -145,7 +146,7 @@ func exportScript(id string, st *agent.State) ([]byte, error) {
 			}
 		}
 	}
-	if running {
+	if inRun {
 		last = "The session ended here."
 		fmt.Fprintf(&turns, "scripted.Say(%q),\n", last)
 	}
@@ -153,14 +154,14 @@ func exportScript(id string, st *agent.State) ([]byte, error) {
 		fmt.Fprintf(&results, "%q: {\n%s},\n", t.name, t.results)
 	}
 	code, err := format.Source([]byte(strings.NewReplacer("{{id}}", id, "{{results}}", results.String(), "{{turns}}", turns.String(),
-		"{{said}}", said.String(), "{{last}}", strconv.Quote(last), "{{steps}}", strconv.Itoa(steps)).Replace(exportTest)))
+		"{{said}}", prompts.String(), "{{last}}", strconv.Quote(last), "{{steps}}", strconv.Itoa(steps)).Replace(goTestTemplate)))
 	if err != nil {
-		return nil, fmt.Errorf("the test of session %q: %w", id, err)
+		return nil, fmt.Errorf("format the test of session %q: %w", id, err)
 	}
 	return code, nil
 }
 
-// scriptTurn writes an answer of the model as an expression.
+// scriptTurn returns an answer of the model as a Go expression.
 func scriptTurn(m *message.Message) string {
 	var parts []string
 	for _, b := range m.Blocks {

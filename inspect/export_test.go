@@ -96,7 +96,7 @@ func TestExportScript(t *testing.T) {
 			results(hostile, "srv.look", "Look", "look", strings.Repeat("x", 65), ""), model(hostile)}, strconv.Quote(hostile) + ",", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			code, err := exportScript("s", &agent.State{Messages: row.messages})
+			code, err := exportGoTest("s", &agent.State{Messages: row.messages})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +133,7 @@ func TestExportedRuns(t *testing.T) {
 	answer := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.Text{Text: "There is no light."}}}
 	files := map[string]string{}
 	for name, messages := range map[string][]*message.Message{"answered": {user, look, lost, answer}, "failed": {user}} {
-		code, err := exportScript("s", &agent.State{Messages: messages})
+		code, err := exportGoTest("s", &agent.State{Messages: messages})
 		file := filepath.Join(dir, name+"_test.go")
 		if err = errors.Join(err, os.WriteFile(file, code, 0o600)); err != nil {
 			t.Fatal(err)

@@ -16,25 +16,25 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A feed is the timeline of a session, which grows while the session does. All pages that show the session share
-// it, and it ends some time after the last of them.
+// A feed keeps the timeline of a session up to date. All pages that show the session share the feed, which ends some
+// time after the last page is closed.
 type feed struct {
-	mu      sync.Mutex    // for all fields
-	changed chan struct{} // closed and replaced when rows have changed
-	t       *timeline
-	seq     int64 // of the last event
-	err     error // why it ended
-	users   int
-	stop    context.CancelFunc
-	idle    *time.Timer
+	mu       sync.Mutex    // for all fields except hub
+	changed  chan struct{} // closed and replaced when rows have changed
+	timeline *timeline
+	seq      int64 // the number of the last event
+	err      error // why no more rows follow; nil if they may
+	users    int   // pages and requests that use the feed
+	stop     context.CancelFunc
+	idle     *time.Timer // stops the feed when it has no users
 
 	fromMessages bool // the messages of the State have rows
 
 	hub  hub
-	sent update // the last one
+	sent update // the last update
 }
 
-// feeds are those of the sessions that are shown.
+// feeds are the feeds of the sessions that pages show.
 type feeds struct {
 	mu   sync.Mutex
 	byID map[string]*feed
@@ -50,14 +50,14 @@ func (h *Handler) feed(id string) (f *feed, release func()) {
 	defer all.mu.Unlock()
 	f = all.byID[id]
 	if f == nil {
-		f = &feed{t: newTimeline(h.opts.Price), changed: make(chan struct{})}
+		f = &feed{timeline: newTimeline(h.opts.Price), changed: make(chan struct{})}
 		ctx, cancel := context.WithCancel(h.ctx)
 		f.stop = cancel
 		if all.byID == nil {
 			all.byID = map[string]*feed{}
 		}
 		all.byID[id] = f
-		if !h.start(func() { f.run(ctx, h.store, id) }) {
+		if !h.start(func() { f.run(ctx, h.store, id) }) { // the handler is closed
 			f.err = context.Canceled
 		}
 	}
@@ -72,18 +72,18 @@ func (h *Handler) feed(id string) (f *feed, release func()) {
 
 // wholeFeed returns the feed of a session when it has all events that were stored, or cannot get them.
 func (h *Handler) wholeFeed(ctx context.Context, id string) (f *feed, release func(), err error) {
-	in, err := h.info(ctx, id)
+	info, err := h.info(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	f, release = h.feed(id)
 	if _, ok := h.store.(session.Watcher); !ok {
-		in.Event = 0
+		info.Event = 0 // the feed reads no events
 	}
 	for err == nil {
 		f.mu.Lock()
-		whole := f.seq >= in.Event && (f.seq > 0 || f.fromMessages || in.Seq == 0)
-		done, next := whole || f.err != nil, f.changed
+		isEmpty := f.seq == 0 && !f.fromMessages
+		done, next := f.err != nil || f.seq >= info.Event && (!isEmpty || info.Seq == 0), f.changed
 		f.mu.Unlock()
 		if done {
 			return f, release, nil
@@ -98,7 +98,7 @@ func (h *Handler) wholeFeed(ctx context.Context, id string) (f *feed, release fu
 	return nil, nil, err
 }
 
-// release ends a feed that stays without users.
+// release ends the feed if it has no users for idleFor.
 func (h *Handler) release(id string, f *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,10 +117,10 @@ func (h *Handler) release(id string, f *feed) {
 	})
 }
 
-// retryEvery is how often it is tried to read a session whose store has failed.
+// retryEvery is the time before a session is read again whose store has failed.
 const retryEvery = 5 * time.Second
 
-// run adds to the timeline until ctx ends or the session is deleted.
+// run keeps the timeline up to date until ctx ends or the session is deleted.
 func (f *feed) run(ctx context.Context, store session.Store, id string) {
 	for {
 		err := f.follow(ctx, store, id)
@@ -132,7 +132,7 @@ func (f *feed) run(ctx context.Context, store session.Store, id string) {
 	}
 }
 
-// setErr sets why there are no more rows, nil if there may be.
+// setErr sets why no more rows follow, nil if they may.
 func (f *feed) setErr(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,25 +140,26 @@ func (f *feed) setErr(err error) {
 	f.announce()
 }
 
+// follow adds the events of a session to the timeline until reading fails.
 func (f *feed) follow(ctx context.Context, store session.Store, id string) error {
 	w, ok := store.(session.Watcher)
 	if !ok {
 		return f.poll(ctx, store, id)
 	}
-	// Only reading all of a session shows that it has no events. Showing the first event does not wait for that.
-	var check sync.WaitGroup
-	defer check.Wait()
+	// A store that yields no event at first may only be slow. showMessages reads the session to find out.
+	var checking sync.WaitGroup
+	defer checking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	check.Go(func() {
+	checking.Go(func() {
 		if pause(ctx, eventsWithin) {
-			f.withoutEvents(ctx, store, id)
+			f.showMessages(ctx, store, id)
 		}
 	})
 	f.mu.Lock()
 	after := f.seq
 	f.mu.Unlock()
-	woke, decode := time.Now(), decodeStored
+	lastPause, decode := time.Now(), decodeStored
 	for raw, err := range w.Watch(ctx, id, after) {
 		if err != nil {
 			return err
@@ -167,35 +168,32 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		if err != nil {
 			return fmt.Errorf("event %d: %w; it may be of a newer version of kitbag", raw.Seq, err)
 		}
-		// What a forked session has from before its first event is in its State only.
-		if f.first(raw.Record) {
-			if err := f.fromState(ctx, store, id, raw.Record-1); err != nil && !errors.Is(err, session.ErrGone) {
+		if f.lacksRecordsBefore(raw.Record) { // such as those that a fork was copied from, which have no events
+			if err := f.showState(ctx, store, id, raw.Record-1); err != nil && !errors.Is(err, session.ErrGone) {
 				return err
 			}
 		}
 		f.mu.Lock()
-		f.t.add(ev, raw.Seq, raw.Record)
+		f.timeline.add(ev, raw.Seq, raw.Record)
 		f.seq = raw.Seq
 		f.announce()
 		f.mu.Unlock()
-		// While a run works, its events are read in batches, since waking this process for each would cost more than to read
-		// it. If the run is in this process, its events are decoded already.
-		now := time.Now()
-		if decode = decodeStored; now.Sub(ev.Head().Time) < listEvery {
-			decode = session.Event.Decode
-			if now.Sub(woke) > quiet {
-				pause(ctx, 2*rowsEvery)
-				woke = time.Now()
+		decode = decodeStored
+		if now := time.Now(); now.Sub(ev.Head().Time) < listEvery { // a run is in progress
+			decode = session.Event.Decode // cheap if the run is in this process
+			if now.Sub(lastPause) > quiet {
+				pause(ctx, 2*rowsEvery) // to read a batch of events, since waking for each costs more than reading it
+				lastPause = time.Now()
 			}
 		}
 	}
 	return nil
 }
 
-// toolResult matches the beginning of a tool_result as package event encodes it.
+// toolResult matches the beginning of a tool_result in the encoding of package event.
 var toolResult = regexp.MustCompile(`^{"seq":[0-9]+,"type":"tool_result",`)
 
-// decodeStored is raw.Decode, but leaves out the Result of a tool, most of a long session. The timeline needs only its Text.
+// decodeStored is raw.Decode without the Result of a tool, which is most of a long session. The timeline needs only Text.
 func decodeStored(raw session.Event) (event.Event, error) {
 	if !toolResult.Match(raw.Data) {
 		return raw.Decode()
@@ -207,54 +205,55 @@ func decodeStored(raw session.Event) (event.Event, error) {
 	}{ToolResult: ev})
 }
 
-// eventsWithin is how long a store may take to yield the first event.
+// eventsWithin is how long a store may take to yield the first event, before it is checked that there is one.
 const eventsWithin = 200 * time.Millisecond
 
-// first reports whether the event of this record is the first one, and something was stored before it.
-func (f *feed) first(record int64) bool {
+// lacksRecordsBefore reports whether the timeline has no events of earlier records than this one, though there are such
+// records.
+func (f *feed) lacksRecordsBefore(record int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seq == 0 && record > 1
 }
 
-// withoutEvents makes the timeline of a session that has no events.
-func (f *feed) withoutEvents(ctx context.Context, store session.Store, id string) {
+// showMessages makes the timeline from the messages if the session has no events.
+func (f *feed) showMessages(ctx context.Context, store session.Store, id string) {
 	r, ok := store.(session.Reader)
 	f.mu.Lock()
-	found := f.seq > 0
+	hasEvents := f.seq > 0
 	f.mu.Unlock()
-	if !ok || found {
+	if !ok || hasEvents {
 		return
 	}
-	in, _, err := r.Read(ctx, id, 0)
-	if err == nil && in.Event == 0 && in.Seq > 0 {
-		err = f.fromState(ctx, store, id, 0)
+	info, _, err := r.Read(ctx, id, 0)
+	if err == nil && info.Event == 0 && info.Seq > 0 {
+		err = f.showState(ctx, store, id, 0)
 	}
 	if err != nil && ctx.Err() == nil {
 		f.setErr(err)
 	}
 }
 
-// fromState makes the timeline of the messages of a session's State after a record, 0 for the newest. Events
-// follow these.
-func (f *feed) fromState(ctx context.Context, store session.Store, id string, record int64) error {
+// showState makes the timeline from the messages of a session's State after a record, 0 for the newest. Events are
+// added to it later.
+func (f *feed) showState(ctx context.Context, store session.Store, id string, record int64) error {
 	st, _, err := session.Read(ctx, store, id, record)
 	if err != nil {
 		return err
 	}
-	t := newTimeline(f.t.price)
+	t := newTimeline(f.timeline.price)
 	t.addMessages(st.Messages)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fromMessages = true
-	if f.seq == 0 { // no event has come meanwhile
-		f.t, f.sent = t, update{} // all rows are new
+	if f.seq == 0 { // no event was added in the meantime
+		f.timeline, f.sent = t, update{} // all rows are new
 	}
 	f.announce()
 	return nil
 }
 
-// poll reads the State again and again, of a store that cannot be watched.
+// poll makes the timeline from the State again when the session has changed, for a store that cannot be watched.
 func (f *feed) poll(ctx context.Context, store session.Store, id string) error {
 	r, ok := store.(session.Reader)
 	if !ok {
@@ -263,10 +262,10 @@ func (f *feed) poll(ctx context.Context, store session.Store, id string) error {
 	ticker := time.NewTicker(listEvery)
 	defer ticker.Stop()
 	for last := int64(-1); ; {
-		in, _, err := r.Read(ctx, id, 0)
-		if err == nil && in.Seq != last {
-			last = in.Seq
-			err = f.fromState(ctx, store, id, 0)
+		info, _, err := r.Read(ctx, id, 0)
+		if err == nil && info.Seq != last {
+			last = info.Seq
+			err = f.showState(ctx, store, id, 0)
 		}
 		if err != nil {
 			return err
@@ -279,7 +278,7 @@ func (f *feed) poll(ctx context.Context, store session.Store, id string) error {
 	}
 }
 
-// announce wakes those who wait for a change. The caller has locked f.
+// announce wakes the goroutines that wait for a change. The caller has locked f.
 func (f *feed) announce() {
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -287,39 +286,39 @@ func (f *feed) announce() {
 
 // An update tells pages what has changed.
 type update struct {
-	Reload  bool         `json:"reload,omitempty"` // all rows, and what else is shown
-	From    int          `json:"from,omitempty"`   // many rows from this one on, which Rows does not have
+	Reload  bool         `json:"reload,omitempty"` // the page must load everything again
+	From    int          `json:"from,omitempty"`   // if not 0, the page must load the rows from this index on
 	Total   int          `json:"total"`
 	Rows    map[int]*row `json:"rows,omitempty"` // by index
-	Problem string       `json:"problem"`
+	Problem string       `json:"problem"`        // why no more rows follow
 }
 
-// maxUpdate is how many rows an update has.
+// maxUpdate is the maximum number of rows in an update.
 const maxUpdate = 100
 
-// update returns what has changed since it was last called.
-func (f *feed) update() (u update, changed bool) {
+// takeUpdate returns what has changed since it was last called.
+func (f *feed) takeUpdate() (u update, changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	u = update{Total: len(f.t.rows), Problem: f.problem(), Rows: map[int]*row{}}
-	for i := range f.t.changed {
-		c := *f.t.rows[i]
+	u = update{Total: len(f.timeline.rows), Problem: f.problem(), Rows: map[int]*row{}}
+	for i := range f.timeline.changed {
+		c := *f.timeline.rows[i]
 		u.Rows[i] = &c
 	}
 	if len(u.Rows) > maxUpdate {
 		u.From, u.Rows = slices.Min(slices.Collect(maps.Keys(u.Rows))), map[int]*row{}
-		u.Reload = u.From == 0
+		u.Reload = u.From == 0 // which JSON would leave out
 	}
 	if u.Total < f.sent.Total || f.sent.Rows == nil {
 		u.Reload, u.Rows = true, map[int]*row{}
 	}
-	changed = len(f.t.changed) > 0 || u.Reload || u.Problem != f.sent.Problem
-	clear(f.t.changed)
+	changed = len(f.timeline.changed) > 0 || u.Reload || u.Problem != f.sent.Problem
+	clear(f.timeline.changed)
 	f.sent = u
 	return u, changed
 }
 
-// problem returns why there will be no more rows. The caller has locked f.
+// problem returns why no more rows follow, "" if they may. The caller has locked f.
 func (f *feed) problem() string {
 	switch {
 	case f.err == nil || errors.Is(f.err, context.Canceled):
@@ -332,20 +331,20 @@ func (f *feed) problem() string {
 
 // A view is a part of a feed at some moment.
 type view struct {
-	total   int
+	total   int // the number of all rows
 	rows    []row
-	problem string          // why there will be no more
+	problem string          // why no more rows follow
 	next    <-chan struct{} // closed at the next change
 }
 
-// look returns n rows from the given one on, of the timeline of the sub-agent of the row at path of.
-func (f *feed) look(of string, from, n int) (view, error) {
+// look returns up to n rows from index from on: of the session, or of the sub-agent of the row at a path, if not "".
+func (f *feed) look(path string, from, n int) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := view{next: f.changed, rows: []row{}, problem: f.problem()}
-	t := f.t
-	if of != "" {
-		r, err := t.at(of)
+	t := f.timeline
+	if path != "" {
+		r, err := t.at(path)
 		if err != nil {
 			return v, err
 		}
@@ -363,18 +362,17 @@ func (f *feed) look(of string, from, n int) (view, error) {
 	return v, nil
 }
 
-// A feed that has just begun to read is waited for: until there is enough, no event has come for quiet, or patience
-// is at its end. The page is told of what comes later.
 const (
-	quiet    = 50 * time.Millisecond
-	patience = 400 * time.Millisecond
+	quiet    = 50 * time.Millisecond  // without events, after which a feed is taken to be up to date
+	patience = 400 * time.Millisecond // the longest wait for a feed that has just begun to read
 )
 
-// wait is look after such a wait. Enough is called with f locked.
-func (f *feed) wait(ctx context.Context, of string, from, n int, enough func(view) bool) (view, error) {
+// wait is look, but first waits until enough, called with f locked, returns true, no event was added for quiet, or patience
+// has passed. The page gets later rows as updates.
+func (f *feed) wait(ctx context.Context, path string, from, n int, enough func(view) bool) (view, error) {
 	end := time.After(patience)
 	for {
-		v, err := f.look(of, from, n)
+		v, err := f.look(path, from, n)
 		f.mu.Lock()
 		done := err != nil || v.problem != "" || enough(v)
 		f.mu.Unlock()

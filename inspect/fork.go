@@ -18,31 +18,31 @@ import (
 // A forkRequest is what the page sends to copy a session.
 type forkRequest struct {
 	Record   int64  `json:"record"`   // the last record to copy; 0 means the newest
-	Before   string `json:"before"`   // or the message before which the copy ends
-	To       string `json:"to"`       // the id of the copy; "" for a new one
+	Before   string `json:"before"`   // the id of the message before which the copy ends; "" to copy up to Record
+	To       string `json:"to"`       // the id of the copy; "" to make one up
 	Say      string `json:"say"`      // a message that is sent to the copy; "" for none
 	Run      bool   `json:"run"`      // run the copy even without a message
-	Model    string `json:"model"`    // "" for the usual one
+	Model    string `json:"model"`    // "" for the usual model
 	Settings string `json:"settings"` // a settings file; "" for the usual policy
 }
 
 // fork copies a session up to a record or a message, sends the copy a message, and runs it.
 func (h *Handler) fork(r *http.Request, id string) (any, error) {
-	var in forkRequest
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+	var req forkRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		return nil, badBody(err)
 	}
-	if in.To == "" {
-		in.To = message.NewID("fork")
+	if req.To == "" {
+		req.To = message.NewID("fork")
 	}
-	if err := session.CheckID(in.To); err != nil {
+	if err := session.CheckID(req.To); err != nil {
 		return nil, badRequest(err.Error())
 	}
-	with := storedVariant{strings.TrimSpace(in.Model), strings.TrimSpace(in.Settings)}
-	if _, err := with.variant(); err != nil {
+	stored := storedVariant{strings.TrimSpace(req.Model), strings.TrimSpace(req.Settings)}
+	if _, err := stored.variant(); err != nil {
 		return nil, badRequest(err.Error())
 	}
-	if h.opts.Resume == nil && (with != storedVariant{} || in.Run) {
+	if h.opts.Resume == nil && (stored != storedVariant{} || req.Run) {
 		return nil, badRequest("this page cannot run the session; copy it without a message, model or settings, and run the copy with the program that it belongs to")
 	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
@@ -52,46 +52,46 @@ func (h *Handler) fork(r *http.Request, id string) (any, error) {
 	case isSealed(st):
 		return nil, badRequest(sealedNote)
 	}
-	if err := h.copy(r.Context(), id, in, with); err != nil {
+	if err := h.copy(r.Context(), id, req, stored); err != nil {
 		return nil, err
 	}
-	if in.Say != "" {
-		if _, err := session.Send(r.Context(), h.store, in.To, message.NewID("ui"), agent.Say(in.Say)); err != nil {
+	if req.Say != "" {
+		if _, err := session.Send(r.Context(), h.store, req.To, message.NewID("ui"), agent.Say(req.Say)); err != nil {
 			return nil, err
 		}
 	}
-	if in.Say != "" || in.Run {
-		h.rerun(in.To)
+	if req.Say != "" || req.Run {
+		h.rerun(req.To)
 	}
-	return map[string]string{"id": in.To}, nil
+	return map[string]string{"id": req.To}, nil
 }
 
-// copy makes the copy.
-func (h *Handler) copy(ctx context.Context, id string, in forkRequest, with storedVariant) error {
-	store := forkStore{Store: h.store, with: with}
-	store.Reader, _ = h.store.(session.Reader) // session.Read has succeeded
-	if in.Before == "" {
-		return session.Fork(ctx, store, id, in.To, in.Record)
+// copy stores the copy of the session id.
+func (h *Handler) copy(ctx context.Context, id string, req forkRequest, stored storedVariant) error {
+	store := forkStore{Store: h.store, with: stored}
+	store.Reader, _ = h.store.(session.Reader) // it is a Reader, since session.Read has succeeded
+	if req.Before == "" {
+		return session.Fork(ctx, store, id, req.To, req.Record)
 	}
 	var ok bool
 	if store.Watcher, ok = h.store.(session.Watcher); !ok {
 		return badRequest("the store has no events, which are needed to copy up to a message; copy up to a row instead")
 	}
-	find := func() error {
-		_, _, err := session.Read(ctx, h.store, in.To, 0)
+	readCopy := func() error {
+		_, _, err := session.Read(ctx, h.store, req.To, 0)
 		return err
 	}
-	if err := find(); !errors.Is(err, fs.ErrNotExist) {
-		return cmp.Or(err, fmt.Errorf("session %q exists: %w; copy to another id", in.To, session.ErrConflict))
+	if err := readCopy(); !errors.Is(err, fs.ErrNotExist) { // nil if the session exists
+		return cmp.Or(err, fmt.Errorf("session %q exists: %w; copy to another id", req.To, session.ErrConflict))
 	}
-	if err := session.ForkBefore(ctx, store, id, in.To, in.Before); err != nil {
+	if err := session.ForkBefore(ctx, store, id, req.To, req.Before); err != nil {
 		return err
 	}
-	if err := find(); !errors.Is(err, fs.ErrNotExist) {
+	if err := readCopy(); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Before the first message there is nothing, which ForkBefore does not copy.
-	s, err := session.Open(ctx, store, in.To)
+	// A copy up to the first message is empty, and ForkBefore does not store an empty session.
+	s, err := session.Open(ctx, store, req.To)
 	if err != nil {
 		return err
 	}

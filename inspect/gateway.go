@@ -13,30 +13,30 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Gateway is what the page shows of a running MCP gateway. Its JSON is how another process sends it. Status, Toolkit
-// and the audit log of a mcpgateway.Gateway have what it needs.
+// A Gateway is what the page shows of a running MCP gateway. Another process sends it as JSON. Its contents come from
+// Status, Toolkit and the audit log of a mcpgateway.Gateway.
 type Gateway struct {
 	Name    string          `json:"name"` // such as its configuration file
 	Started time.Time       `json:"started,omitzero"`
 	Servers []GatewayServer `json:"servers"`
 	Groups  []GatewayGroup  `json:"groups"`
-	Calls   []GatewayCall   `json:"calls,omitempty"` // the last ones, in order
+	Calls   []GatewayCall   `json:"calls,omitempty"` // the last calls, in order
 }
 
 // A GatewayServer is a server behind a gateway.
 type GatewayServer struct {
 	Name     string `json:"name"`
 	State    string `json:"state"`             // "idle", "ready", "restarting", "failed" or "closed"
-	Version  string `json:"version,omitempty"` // its own name and version
+	Version  string `json:"version,omitempty"` // the name and version that the server reports
 	Protocol string `json:"protocol,omitempty"`
 	Restarts int    `json:"restarts,omitempty"`
-	Error    string `json:"error,omitempty"` // why it failed or is restarting
+	Error    string `json:"error,omitempty"` // why the server failed or is restarting
 }
 
 // A GatewayGroup is a group of tools and what it costs in each request while it is open.
 type GatewayGroup struct {
 	Name   string   `json:"name"`
-	Tools  []string `json:"tools"` // that are known: a server's are when it was started
+	Tools  []string `json:"tools"` // the known tools; those of a server are known once it was started
 	Bytes  int      `json:"bytes"`
 	Tokens int      `json:"tokens"`
 	Failed []string `json:"failed,omitempty"` // servers that could not be listed, with the reason
@@ -57,13 +57,13 @@ type GatewayCall struct {
 
 // A Pin is a tool that is withheld from models, because its server changed it after it had been allowed.
 type Pin struct {
-	File   string `json:"file"` // that names the server
+	File   string `json:"file"` // the configuration file that has the server
 	Server string `json:"server"`
 	Tool   string `json:"tool"` // "" for the instructions and groups of the server
 	Diff   string `json:"diff"`
 }
 
-// id identifies what the user was shown.
+// id identifies the pin with this Diff, so that the user accepts only what was shown.
 func (p Pin) id() string {
 	data, _ := json.Marshal(p) // strings always encode
 	sum := sha256.Sum256(data)
@@ -72,17 +72,17 @@ func (p Pin) id() string {
 
 // showGateways serves the running gateways and the pins that wait for the user.
 func (h *Handler) showGateways(r *http.Request) (any, error) {
-	type shown struct {
+	type shownPin struct {
 		Pin
 		ID    string `json:"id"`
 		Title string `json:"title"`
 	}
 	out := struct {
-		Known    bool      `json:"known"` // this program knows of gateways
-		Gateways []Gateway `json:"gateways"`
-		Pins     []shown   `json:"pins"`
-		Problem  string    `json:"problem,omitempty"`
-	}{Known: h.opts.Gateways != nil, Gateways: []Gateway{}, Pins: []shown{}}
+		Known    bool       `json:"known"` // Options.Gateways is set
+		Gateways []Gateway  `json:"gateways"`
+		Pins     []shownPin `json:"pins"`
+		Problem  string     `json:"problem,omitempty"`
+	}{Known: h.opts.Gateways != nil, Gateways: []Gateway{}, Pins: []shownPin{}}
 	var problem error
 	if h.opts.Gateways != nil {
 		var list []Gateway
@@ -93,7 +93,7 @@ func (h *Handler) showGateways(r *http.Request) (any, error) {
 		pins, err := h.opts.Pins(r.Context())
 		problem = errors.Join(problem, err)
 		for _, p := range pins {
-			s := shown{p, p.id(), escape(cmp.Or(p.Tool, "instructions and groups"))}
+			s := shownPin{p, p.id(), escape(cmp.Or(p.Tool, "instructions and groups"))}
 			s.Diff = escape(p.Diff)
 			out.Pins = append(out.Pins, s)
 		}

@@ -89,7 +89,7 @@ func (h *Handler) showGroups(r *http.Request, id string) (any, error) {
 	}
 	defer release()
 	f.mu.Lock()
-	spans, total, problem := append([]span{}, f.t.ledger.spans...), len(f.t.ledger.requests), f.problem()
+	spans, total, problem := append([]span{}, f.timeline.ledger.spans...), len(f.timeline.ledger.requests), f.problem()
 	f.mu.Unlock()
 	open, fixed := r.URL.Query()["open"]
 	other := []styleCost{}

@@ -133,10 +133,10 @@ func (l *ledger) finish(p *pending, m *message.Message, price func(string, messa
 		}
 		return
 	}
-	could := min(prev.Usage.Input, r.Usage.Input)
-	r.Cause = cause(p, r, l.caches, could)
-	if could >= smallest && r.Usage.Cached < could && r.Cause != "" {
-		r.Lost = could - r.Usage.Cached
+	cacheable := min(prev.Usage.Input, r.Usage.Input)
+	r.Cause = cause(p, l.caches, cacheable)
+	if cacheable >= smallest && r.Usage.Cached < cacheable && r.Cause != "" {
+		r.Lost = cacheable - r.Usage.Cached
 		full, ok := price(r.Model, message.Usage{Input: r.Lost})
 		cached, _ := price(r.Model, message.Usage{Input: r.Lost, Cached: r.Lost})
 		if ok {
@@ -157,13 +157,13 @@ func (h *Handler) showRequests(r *http.Request, id string) (any, error) {
 	}
 	f, release := h.feed(id)
 	defer release()
-	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return len(f.t.ledger.requests) >= from+maxRequests })
+	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return len(f.timeline.ledger.requests) >= from+maxRequests })
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l, list := &f.t.ledger, []request{}
+	l, list := &f.timeline.ledger, []request{}
 	for _, q := range l.requests[min(from, len(l.requests)):min(from+maxRequests, len(l.requests))] {
 		list = append(list, *q)
 	}

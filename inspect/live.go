@@ -122,12 +122,12 @@ func (h *Handler) runList(ctx context.Context) {
 // runSession sends events when rows of a session, or the session itself, have changed.
 func (h *Handler) runSession(ctx context.Context, f *feed, id string) {
 	var checked time.Time
-	f.update() // the pages load what there is
+	f.takeUpdate() // the pages load what there is
 	wait, busy := rowsEvery, false
 	for last := ""; pause(ctx, wait); {
 		every := listEvery
 		wait = rowsEvery
-		if u, changed := f.update(); changed {
+		if u, changed := f.takeUpdate(); changed {
 			pages := f.hub.send("rows", u)
 			wait = max(rowsEvery, min(time.Duration(len(u.Rows))*rowsEvery/10, listEvery), min(time.Duration(pages)*rowsLate/10, rowsLate))
 			if busy {

@@ -108,7 +108,7 @@ func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 	f.mu.Lock()
 	rowOf, last := map[int64]int{}, f.seq
 	at := -1
-	for i, row := range f.t.rows {
+	for i, row := range f.timeline.rows {
 		for _, seq := range row.events {
 			rowOf[seq] = i
 		}
@@ -132,7 +132,7 @@ func (h *Handler) showDetails(r *http.Request, id string) (any, error) {
 	f, release := h.feed(id)
 	defer release()
 	f.mu.Lock()
-	row, err := f.t.at(r.FormValue("row"))
+	row, err := f.timeline.at(r.FormValue("row"))
 	var seqs []int64
 	var detail any
 	if err == nil {
