@@ -123,7 +123,7 @@ func TestFileRefused(t *testing.T) {
 		{"dear diary\n", "invalid character"},
 		{"{}", `no "version"`},
 		{`{"version":99,"surprise":{}}`, "newer version"},
-		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}]}`, "no results"},
+		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}]}`, "without results"},
 		{`{"version":1,"messages":[`, "unexpected end"},
 	} {
 		path := filepath.Join(t.TempDir(), "chat.json")
