@@ -241,13 +241,12 @@ func (f *feed) showState(ctx context.Context, store session.Store, id string, re
 	if err != nil {
 		return err
 	}
-	t := newTimeline(f.timeline.price)
-	t.addMessages(st.Messages)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fromMessages = true
 	if f.seq == 0 { // no event was added in the meantime
-		f.timeline, f.sent = t, update{} // all rows are new
+		f.timeline, f.sent = newTimeline(f.timeline.price), update{} // all rows are new
+		f.timeline.addMessages(st.Messages)
 	}
 	f.announce()
 	return nil
