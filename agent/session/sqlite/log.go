@@ -174,8 +174,7 @@ func (l *log) findOrCreate(ctx context.Context, tx *sql.Tx, rec session.Record) 
 	if err := row.Scan(&info.Seq, &info.Event); err != nil {
 		return 0, err
 	}
-	// A session that did not exist when it was opened may have received inputs since.
-	if num != l.num && !(l.num == 0 && info.Seq == 0) {
+	if l.num != 0 && num != l.num {
 		return 0, fmt.Errorf("%w: the session was deleted in the meantime; open it again", session.ErrConflict)
 	}
 	if err := session.CheckRecord(rec, info); err != nil || num != 0 {
