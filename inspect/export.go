@@ -118,7 +118,7 @@ type toolScript struct{ name, results string }
 func exportGoTest(id string, st *agent.State) ([]byte, error) {
 	var prompts, turns, results strings.Builder // elements of Go lists; each prompt begins a run
 	var tools []toolScript
-	var unanswered []string // messages of the user
+	var unanswered []string // the user's messages since the last answer
 	last, inRun := "", false
 	steps := 1 // one more than there are answers: a session that was cut off gets another one
 	for _, m := range st.Messages {

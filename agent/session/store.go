@@ -227,10 +227,10 @@ const (
 	maxLabelValue = 256
 )
 
-// CheckRecord returns an error if rec may not be the next record of a session with this Info: its number must
-// be the next one, the first record must be whole, the numbers of its events must increase, and it may have at most 16 labels,
-// with a key in the form of an id and a value of at most 256 bytes. A Store calls CheckRecord in [Log.Append]. Any other
-// number of the record is an [ErrConflict]: another writer has stored a record that rec does not take into account.
+// CheckRecord returns an error if rec may not be the next record of a session with this Info. Its Seq must follow
+// info.Seq; otherwise the error is [ErrConflict], since another writer has stored a record that rec does not take into
+// account. The first record must be whole, the numbers of events must increase, and there may be at most 16 labels,
+// with a key in the form of an id and a value of at most 256 bytes. A Store calls CheckRecord in [Log.Append].
 func CheckRecord(rec Record, info Info) error {
 	switch {
 	case rec.Seq != info.Seq+1:

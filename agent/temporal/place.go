@@ -145,7 +145,7 @@ func (p *placedTool) cancelCall(ctx context.Context, r *engineRun, id string) er
 	return fmt.Errorf("the call on the task queue %q was cancelled", p.queue)
 }
 
-// makeCall is the workflow of a call.
+// makeCall is the workflow of a call, which may take up to a day.
 func makeCall(ctx workflow.Context, in remoteCall) (json.RawMessage, error) {
 	retry := retries(in.Heartbeat)
 	if !in.Idempotent {

@@ -60,7 +60,7 @@ func (rs *runStore) publish(id string, ev event.Event) {
 	}
 }
 
-// current returns the progress after the last record, and why the run was stopped, or nil.
+// current returns the progress after the last record, and why the run was stopped, nil if it was not.
 func (rs *runStore) current() (progress, error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -98,7 +98,8 @@ func scanInfo(row interface{ Scan(...any) error }, now int64) (info session.Info
 	if info.Status == session.StatusWorking && expires < now {
 		info.Status = session.StatusAbandoned
 	}
-	return info, json.Unmarshal(labels, &info.Labels)
+	err = json.Unmarshal(labels, &info.Labels)
+	return info, err
 }
 
 // Read implements [session.Reader].

@@ -110,7 +110,8 @@ func configuration(db *config.SQL, port int) (*config.Config, error) {
 func savedPorts(file string) (ports [8]int, err error) {
 	data, err := os.ReadFile(file)
 	if err == nil {
-		return ports, json.Unmarshal(data, &ports)
+		err = json.Unmarshal(data, &ports)
+		return ports, err
 	}
 	for i := range ports {
 		ln, err := net.Listen("tcp", host+":0")
