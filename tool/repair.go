@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// lookahead is how many bytes a decision may look ahead: enough for a key and what follows it.
+// lookahead is how many bytes past pos a decision may read: enough for a key and what follows the key.
 // Without a limit a text of open quotes would take quadratic time.
 const lookahead = 256
 
@@ -19,7 +20,7 @@ var errNoJSON = errors.New("the text has no JSON object")
 // repair reads text that is not valid JSON, and returns the repairer for its notes and whether the text was cut off.
 // It fails on text without an object, an array or a string in it, and on several different objects.
 func repair(raw []byte) (*value, *repairer, error) {
-	r := &repairer{s: raw}
+	r := &repairer{text: raw}
 	v, err := r.document()
 	return v, r, err
 }
@@ -27,20 +28,19 @@ func repair(raw []byte) (*value, *repairer, error) {
 // A repairer reads what models send instead of JSON: with single quotes, Python literals, trailing commas, comments,
 // code fences or prose around it. It takes one pass with a bounded look-ahead, so that its time is linear.
 //
-// It tolerates wrong signs, but not a missing end: a value that was cut off, such as /tmp/a of /tmp/abc, would look
-// right once it is closed. Such text is reported as truncated and must not be run. Nothing that could be a field is
-// dropped.
+// It tolerates wrong punctuation, but not a missing end: /tmp/a, cut off from /tmp/abc, would look right once its quote
+// is closed. Such text is reported as truncated and must not be run. Nothing that could be a field is dropped.
 //
-// A method that reads something moves i past it. Once truncated is set all methods return what they have.
+// A method that reads something moves pos past it. Once truncated is set all methods return what they have.
 type repairer struct {
-	s     []byte
-	i     int // how far it has been read
-	depth int
+	text  []byte
+	pos   int // the part of text before pos has been read
+	depth int // of the value that is being read
 
 	arrays, objects, parens int // how many are open; they decide what a wrong closing bracket means
 
-	stop    int     // where an unquoted word is known to end; see setStop
-	pending *string // a field name of the object that was read as an item of an array, as b in {"a": [1, "b": 2}
+	wordEnd    int     // where an unquoted word is known to end; see setWordEnd
+	pendingKey *string // a key that was read as an item of an array whose bracket is missing: "b" in {"a": [1, "b": 2}
 
 	notes     []string // the repairs, in order, each once
 	truncated bool
@@ -52,23 +52,23 @@ func (r *repairer) note(s string) {
 	}
 }
 
-func (r *repairer) eof() bool { return r.i >= len(r.s) }
+func (r *repairer) eof() bool { return r.pos >= len(r.text) }
 
-// peek returns the byte at offset n from here, or 0.
+// peek returns the byte at pos+n, or 0 past the end of the text.
 func (r *repairer) peek(n int) byte {
-	if i := r.i + n; i < len(r.s) {
-		return r.s[i]
+	if i := r.pos + n; i < len(r.text) {
+		return r.text[i]
 	}
 	return 0
 }
 
 func (r *repairer) hasPrefix(prefix string) bool {
-	return bytes.HasPrefix(r.s[r.i:], []byte(prefix))
+	return bytes.HasPrefix(r.text[r.pos:], []byte(prefix))
 }
 
 // document reads the whole text: the JSON and what surrounds it.
 func (r *repairer) document() (*value, error) {
-	r.s = bytes.TrimPrefix(r.s, []byte("\ufeff"))
+	r.text = bytes.TrimPrefix(r.text, []byte("\ufeff"))
 	r.unescapeAll()
 	v, err := r.findDocument()
 	if err != nil || r.truncated {
@@ -77,44 +77,38 @@ func (r *repairer) document() (*value, error) {
 	return r.trailer(v)
 }
 
-// unescapeAll removes one level of escapes if the whole text was escaped: {\"a\": 1}, or
-// {\n  \"a\": 1\n}.
+// escapedObject matches the beginning of an object whose whole text was escaped: {\"a\": 1}, or {\n  \"a\": 1\n}.
+var escapedObject = regexp.MustCompile(`^\{(\s|\\n)*\\"`)
+
+// unescapeAll removes one level of escapes if the whole text was escaped.
 func (r *repairer) unescapeAll() {
-	t := bytes.TrimLeft(r.s, " \t\r\n")
-	inside, more := bytes.CutPrefix(t, []byte("{"))
-	for more {
-		inside, more = bytes.CutPrefix(bytes.TrimLeft(inside, " \t\r\n"), []byte(`\n`))
-	}
-	if len(inside) == len(t) || !bytes.HasPrefix(inside, []byte(`\"`)) {
-		return
-	}
-	var s string
-	if json.Unmarshal(slices.Concat([]byte{'"'}, bytes.TrimSpace(t), []byte{'"'}), &s) == nil {
-		r.s = []byte(s)
+	escaped := bytes.TrimSpace(r.text)
+	var unescaped string
+	if escapedObject.Match(escaped) && json.Unmarshal(slices.Concat([]byte{'"'}, escaped, []byte{'"'}), &unescaped) == nil {
+		r.text = []byte(unescaped)
 		r.note("escaped quotes")
 	}
 }
 
-// findDocument finds where the JSON begins and reads it. Before a bracket or instead of one, a text may begin with a
-// field ("a": 1, "b": 2} or a: 1}), a call (read(a=1, b=2)), prose or a code fence.
+// findDocument finds where the JSON begins and reads it. A text may begin with a bracket, a field ("a": 1, "b": 2} or
+// a: 1}), a call (read(a=1, b=2) or read({"a": 1})), prose or a code fence.
 func (r *repairer) findDocument() (*value, error) {
 	r.skipSpace()
 	switch r.peek(0) {
 	case '{', '[':
 		return r.value(valueAtRoot)
 	case '"', '\'':
-		begin := r.i
+		begin := r.pos
 		v, err := r.value(valueAtRoot)
 		if r.skipSpace(); err != nil || r.truncated || r.peek(0) != ':' {
-			return v, err // a string, which may hold the object; see coercer.coerceArguments
+			return v, err // a string, which may contain the object; see coercer.coerceArguments
 		}
-		r.i = begin
+		r.pos = begin
 		r.note("missing brace")
 		return r.members('}')
 	}
-	// A call in Python's syntax, with one object or with named arguments.
-	if n := callees(r.s[r.i:]); n > 0 {
-		r.i += n
+	if n := callPrefixLen(r.text[r.pos:]); n > 0 {
+		r.pos += n
 		r.note("a call around the arguments")
 		r.skipSpace()
 		if r.peek(0) == '{' {
@@ -124,9 +118,10 @@ func (r *repairer) findDocument() (*value, error) {
 		defer func() { r.parens-- }()
 		return r.members(')')
 	}
-	brace := bytes.IndexAny(r.s[r.i:], "{[")
+	brace := bytes.IndexAny(r.text[r.pos:], "{[")
+	beforeBrace := r.text[r.pos : r.pos+max(brace, 0)]
 	// "a: 1, b: 2}" is an object, "Here it is:\n{…}" is prose.
-	if keyFollows(r.window(r.i)) && bytes.IndexByte(r.s[r.i:r.i+max(brace, 0)], '\n') < 0 {
+	if keyFollows(r.window(r.pos)) && !bytes.Contains(beforeBrace, []byte("\n")) {
 		if v, ok := r.braceless(); ok {
 			return v, nil
 		}
@@ -134,17 +129,17 @@ func (r *repairer) findDocument() (*value, error) {
 	if brace < 0 {
 		return nil, errNoJSON
 	}
-	if bytes.Contains(r.s[r.i:r.i+brace], []byte("```")) {
+	if bytes.Contains(beforeBrace, []byte("```")) {
 		r.note("code fence")
 	} else {
 		r.note("text around the JSON")
 	}
-	r.i += brace
+	r.pos += brace
 	return r.value(valueAtRoot)
 }
 
-// braceless reads members without an opening brace. It returns false and changes nothing if
-// they are not members, or are cut off: they may be prose with a colon.
+// braceless reads members without an opening brace. It returns false and changes nothing if the text is not members
+// up to a closing brace: it may be prose with a colon.
 func (r *repairer) braceless() (*value, bool) {
 	before := *r
 	v, err := r.members('}')
@@ -156,33 +151,33 @@ func (r *repairer) braceless() (*value, bool) {
 	return v, true
 }
 
-// callees returns the length of the names of functions at the beginning of s, with their
+// callPrefixLen returns the length of the function names at the beginning of s, with their
 // parentheses: of read( in read(path="x"), and of print(tools.read( in a nested call.
-func callees(s []byte) int {
+func callPrefixLen(s []byte) int {
 	n := 0
 	for {
-		name := bytes.IndexByte(s[n:], '(')
-		if name <= 0 || bytes.ContainsFunc(s[n:n+name], func(c rune) bool {
+		nameLen := bytes.IndexByte(s[n:], '(')
+		if nameLen <= 0 || bytes.ContainsFunc(s[n:n+nameLen], func(c rune) bool {
 			return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '.'
 		}) {
 			return n
 		}
-		n += name + 1
+		n += nameLen + 1
 	}
 }
 
-// trailer reads what follows the document. It drops prose and the same object again; another
-// object is an error, as it would be a second call. A field after a comma is an error too: it
-// belongs to the object.
+// trailer reads what follows the document v. It drops prose, empty objects and repetitions of v. Any other object is an
+// error, as it would be a second call. A field after a comma is an error too: it belongs to v. An empty v is replaced
+// by the next object.
 func (r *repairer) trailer(v *value) (*value, error) {
 	for {
 		r.skipSpace()
 		for !r.eof() && bytes.IndexByte([]byte(")]};,"), r.peek(0)) >= 0 {
-			if r.peek(0) == ',' && keyFollows(r.window(r.i+1)) {
+			if r.peek(0) == ',' && keyFollows(r.window(r.pos+1)) {
 				return nil, errors.New("text follows the end of the object")
 			}
 			r.note("extra bracket")
-			r.i++
+			r.pos++
 			r.skipSpace()
 		}
 		switch {
@@ -200,28 +195,28 @@ func (r *repairer) trailer(v *value) (*value, error) {
 		if err != nil || r.truncated {
 			return next, err
 		}
-		a, b := v.appendJSON(nil), next.appendJSON(nil)
-		switch {
-		case string(a) == "{}" || bytes.Equal(a, b):
+		switch text, nextText := string(v.appendJSON(nil)), string(next.appendJSON(nil)); {
+		case text == "{}" || text == nextText:
 			v = next
-		case string(b) != "{}":
+		case nextText != "{}":
 			return nil, errors.New("there are several JSON objects in it; send one")
 		}
 		r.note("repeated object")
 	}
 }
 
-// nextObject moves to the next object: a brace at i, or a later brace before a quoted key, as prose has braces too.
+// nextObject moves to the next object and reports whether there is one. An object begins with a brace at pos, or with a
+// later brace before a quoted key, as prose has braces too.
 func (r *repairer) nextObject() bool {
-	for i := r.i; ; i++ {
-		n := bytes.IndexByte(r.s[i:], '{')
+	for i := r.pos; ; i++ {
+		n := bytes.IndexByte(r.text[i:], '{')
 		if n < 0 {
 			return false
 		}
 		i += n
 		inside := trimSpace(r.window(i + 1))
-		if i == r.i || inside != "" && strings.ContainsRune(`"'`, rune(inside[0])) && keyFollows(inside) {
-			r.i = i
+		if i == r.pos || inside != "" && strings.ContainsRune(`"'`, rune(inside[0])) && keyFollows(inside) {
+			r.pos = i
 			return true
 		}
 	}
@@ -233,19 +228,19 @@ func (r *repairer) skipSpace() {
 		c := r.peek(0)
 		switch {
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f':
-			r.i++
+			r.pos++
 		case c >= utf8.RuneSelf:
-			wide, n := utf8.DecodeRune(r.s[r.i:])
+			wide, n := utf8.DecodeRune(r.text[r.pos:])
 			if !isSpace(wide) {
 				return
 			}
-			r.i += n
+			r.pos += n
 		case c == '/' && r.peek(1) == '/', c == '#':
 			r.note("comment")
 			r.skipPast("\n")
 		case c == '/' && r.peek(1) == '*':
 			r.note("comment")
-			r.i += 2
+			r.pos += 2
 			r.skipPast("*/")
 		default:
 			return
@@ -253,12 +248,12 @@ func (r *repairer) skipSpace() {
 	}
 }
 
-// skipPast moves behind the next end, or to the end of the text.
+// skipPast moves past the next occurrence of end, or to the end of the text.
 func (r *repairer) skipPast(end string) {
-	if n := bytes.Index(r.s[r.i:], []byte(end)); n >= 0 {
-		r.i += n + len(end)
+	if n := bytes.Index(r.text[r.pos:], []byte(end)); n >= 0 {
+		r.pos += n + len(end)
 	} else {
-		r.i = len(r.s)
+		r.pos = len(r.text)
 	}
 }
 
@@ -271,7 +266,7 @@ const (
 	valueInArray
 )
 
-// value reads a value, and counts the depth.
+// value reads a value of any kind.
 func (r *repairer) value(p place) (*value, error) {
 	if r.depth++; r.depth > maxDepth {
 		return nil, errors.New("it is nested too deep")
@@ -279,13 +274,13 @@ func (r *repairer) value(p place) (*value, error) {
 	defer func() { r.depth-- }()
 	switch c := r.peek(0); {
 	case c == '{':
-		r.i++
+		r.pos++
 		return r.object()
 	case c == '[':
-		r.i++
+		r.pos++
 		return r.array(']')
 	case c == '(':
-		r.i++
+		r.pos++
 		r.note("tuple")
 		r.parens++
 		defer func() { r.parens-- }()
@@ -299,11 +294,11 @@ func (r *repairer) value(p place) (*value, error) {
 // object reads what follows an opening brace.
 func (r *repairer) object() (*value, error) {
 	r.skipSpace()
-	if r.peek(0) == '{' { // {{"a": 1}}: a template's way to write one brace
+	if r.peek(0) == '{' { // {{"a": 1}}: templates write one brace as two
 		r.note("doubled braces")
 		v, err := r.value(valueInObject)
 		if r.skipSpace(); r.peek(0) == '}' {
-			r.i++
+			r.pos++
 		}
 		return v, err
 	}
@@ -312,39 +307,39 @@ func (r *repairer) object() (*value, error) {
 	return r.members('}')
 }
 
-// members reads the inside of an object up to the closing bracket, which is end: a brace, or
-// a parenthesis where the object is the arguments of a call.
-func (r *repairer) members(end byte) (*value, error) {
+// members reads the inside of an object and its closing bracket: a brace, or a parenthesis where the members are the
+// arguments of a call.
+func (r *repairer) members(closing byte) (*value, error) {
 	v := &value{kind: objectValue}
-	for comma := true; ; {
+	for wantComma := false; ; {
 		r.skipSpace()
 		switch c := r.peek(0); {
 		case r.eof():
 			r.truncated = true
 			return v, nil
-		case c == end, c == '}':
-			if comma && len(v.members) > 0 {
+		case c == closing, c == '}':
+			if !wantComma && len(v.members) > 0 {
 				r.note("trailing comma")
 			}
-			r.i++
+			r.pos++
 			return v, v.checkUnique()
 		// [{"a": 1] and [{"a": 1 {"a": 2}]: the brace is missing, and the bracket closes the array.
 		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
 			return v, v.checkUnique()
-		case c == ']' || c == ')': // nothing is open that it could close
+		case c == ']' || c == ')': // no array or call is open
 			r.note("extra bracket")
-			r.i++
+			r.pos++
 			continue
 		case c == ',' || c == ';':
-			if comma || c == ';' {
+			if !wantComma || c == ';' {
 				r.note("extra comma")
 			}
-			comma = true
-			r.i++
+			wantComma = false
+			r.pos++
 			continue
 		}
-		if !comma && r.pending == nil { // before a pending key a bracket was missing, which array noted
+		if wantComma && r.pendingKey == nil { // before a pending key a bracket was missing, which item noted
 			r.note("missing comma")
 		}
 		m, err := r.member()
@@ -352,39 +347,36 @@ func (r *repairer) members(end byte) (*value, error) {
 			return v, err
 		}
 		v.members = append(v.members, m)
-		comma = false
+		wantComma = true
 	}
 }
 
-// member reads a key, with or without quotes, the colon or another sign for it, and a value. A missing value is null,
-// or nil if the text ends before it.
+// colons are the colon and what models write instead, longest first.
+var colons = []string{":=", "=>", "：", "=", ":"}
+
+// member reads a key, with or without quotes, one of the colons, and a value. A missing value is null, or nil if the
+// text ends before the value.
 func (r *repairer) member() (member, error) {
 	var m member
-	if r.pending != nil {
-		m.name, r.pending = *r.pending, nil
+	if r.pendingKey != nil {
+		m.name, r.pendingKey = *r.pendingKey, nil
 	} else if r.moveToQuote() != "" {
 		m.name = r.quoted(true, valueInObject)
 	} else if m.name = r.bareKey(); m.name == "" {
 		return m, errors.New("it has a field without a name")
 	}
 	r.skipSpace()
-	switch {
-	case r.eof():
+	if r.eof() {
 		r.truncated = true
 		return m, nil
-	case r.hasPrefix("=>"), r.hasPrefix(":="):
-		r.note("another sign for the colon")
-		r.i += 2
-	case r.peek(0) == ':':
-		r.i++
-	case r.peek(0) == '=':
-		r.note("another sign for the colon")
-		r.i++
-	case r.hasPrefix("："):
-		r.note("another sign for the colon")
-		r.i += len("：")
-	default:
+	}
+	if i := slices.IndexFunc(colons, r.hasPrefix); i < 0 {
 		r.note("missing colon")
+	} else {
+		if colons[i] != ":" {
+			r.note("another sign for the colon")
+		}
+		r.pos += len(colons[i])
 	}
 	r.skipSpace()
 	switch r.peek(0) {
@@ -402,16 +394,16 @@ func (r *repairer) member() (member, error) {
 	return m, err
 }
 
-// bareKey reads a key without quotes; it returns "" if there is none.
+// bareKey reads a key without quotes, and returns "" if pos is not at a key.
 func (r *repairer) bareKey() string {
-	start := r.i
+	start := r.pos
 	for !r.eof() {
-		c, n := utf8.DecodeRune(r.s[r.i:])
+		c, n := utf8.DecodeRune(r.text[r.pos:])
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("_-$.@", c) {
 			break
 		}
-		r.i += n
+		r.pos += n
 	}
 	r.note("unquoted key")
-	return string(r.s[start:r.i])
+	return string(r.text[start:r.pos])
 }

@@ -2,23 +2,23 @@ package tool
 
 import "errors"
 
-// array reads what follows the opening bracket of a list, whose end is ']', or of a tuple, whose end is ')'. It accepts
-// the other one too.
-func (r *repairer) array(end byte) (*value, error) {
+// array reads what follows the opening bracket of a list, closed by ']', or of a Python tuple, closed by ')'. It
+// accepts either bracket for both.
+func (r *repairer) array(closing byte) (*value, error) {
 	r.arrays++
 	defer func() { r.arrays-- }()
 	v := &value{kind: arrayValue}
-	for comma := true; ; {
+	for wantComma := false; ; {
 		r.skipSpace()
 		switch c := r.peek(0); {
 		case r.eof():
 			r.truncated = true
 			return v, nil
-		case c == end, c == ']', c == ')':
-			if comma && len(v.items) > 0 && end == ']' {
+		case c == ']', c == ')':
+			if !wantComma && len(v.items) > 0 && closing == ']' { // the tuple (1,) needs its comma
 				r.note("trailing comma")
 			}
-			r.i++
+			r.pos++
 			return v, nil
 		// {"a": [1, 2}: the brace closes the object around the array.
 		case c == '}' && r.objects > 0:
@@ -26,44 +26,43 @@ func (r *repairer) array(end byte) (*value, error) {
 			return v, nil
 		case c == '}':
 			r.note("extra bracket")
-			r.i++
+			r.pos++
 			continue
 		case c == ':':
 			return v, errors.New("it has a colon inside a list")
 		case c == ',' || c == ';':
-			if comma || c == ';' {
+			if !wantComma || c == ';' {
 				r.note("extra comma")
 			}
-			comma = true
-			r.i++
+			wantComma = false
+			r.pos++
 			continue
-		case r.hasPrefix("..."), r.hasPrefix("…"): // the model left out the rest, which is not known
+		case r.hasPrefix("..."), r.hasPrefix("…"): // the model abbreviated the list
 			r.note("ellipsis")
-			r.i += len("...") // which is also len("…")
+			r.pos += len("...") // which is also len("…")
 			continue
 		}
-		if !comma {
+		if wantComma {
 			r.note("missing comma")
 		}
-		comma = false
-		done, err := r.item(v)
-		if done || err != nil {
+		wantComma = true
+		if arrayEnds, err := r.item(v); arrayEnds || err != nil {
 			return v, err
 		}
 	}
 }
 
-// item reads one item of an array. It reports whether the array ends: because the text ends, or because what it read is
-// a key of the object around the array, whose bracket was missing.
-func (r *repairer) item(list *value) (done bool, err error) {
+// item reads one item and appends it to list. It reports whether the array ends, because the text ends, or because the
+// item is a key of the object around the array: then the array's closing bracket is missing.
+func (r *repairer) item(list *value) (arrayEnds bool, err error) {
 	item, err := r.value(valueInArray)
-	if err != nil || r.truncated || r.pending != nil {
+	if err != nil || r.truncated || r.pendingKey != nil {
 		return true, err
 	}
 	if r.skipSpace(); r.peek(0) == ':' && item.kind == stringValue && r.objects > 0 {
 		r.note("missing bracket")
 		key := item.text()
-		r.pending = &key
+		r.pendingKey = &key
 		return true, nil
 	}
 	list.items = append(list.items, item)

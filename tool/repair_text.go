@@ -19,84 +19,77 @@ var literals = map[string]string{
 	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
 }
 
-// unquoted reads what is not quoted: a number, a literal, or words. What reaches the end of the text may be cut off
-// although it looks complete, such as the 1 of 15.
+// unquoted reads a number, a literal, or words without quotes. A word at the end of the text may be cut off although it
+// looks complete, such as 1 of 15.
 func (r *repairer) unquoted(p place) (*value, error) {
-	start := r.i
-	r.setStop(p)
+	start := r.pos
+	r.setWordEnd(p)
 	for !r.eof() && !r.endsWord(p) {
-		_, n := utf8.DecodeRune(r.s[r.i:])
-		r.i += n
+		_, n := utf8.DecodeRune(r.text[r.pos:])
+		r.pos += n
 	}
 	if r.eof() {
 		r.truncated = true
 	}
-	w := strings.TrimSpace(string(r.s[start:r.i]))
-	if w == "" {
+	word := strings.TrimSpace(string(r.text[start:r.pos]))
+	if word == "" {
 		return nil, errNoJSON
 	}
-	if lit, ok := literals[w]; ok {
+	if lit, ok := literals[word]; ok {
 		v := &value{kind: literalKind(lit[0]), raw: []byte(lit)}
-		if lit != w {
-			r.note("literal " + w)
-			v.source = w // the schema may want a text; see convertTo
+		if lit != word {
+			r.note("literal " + word)
+			v.source = word // the schema may want a text; see convertTo
 		}
 		return v, nil
 	}
-	if num := fixNumber(w); num != "" {
+	if num := fixNumber(word); num != "" {
 		v := &value{kind: numberValue, raw: []byte(num)}
-		if num != w {
+		if num != word {
 			r.note("form of a number")
-			v.source = w
+			v.source = word
 		}
 		return v, checkNumber(v.raw)
 	}
 	r.note("unquoted text")
-	return newString(w), nil
+	return newString(word), nil
 }
 
-// setStop sets stop after a number or a literal that is not part of a longer text: the 3 of
-// [3 4] or of 3, "a", but not of 3 apples.
-func (r *repairer) setStop(p place) {
-	window := r.window(r.i)
+// setWordEnd reads a number or a literal, and sets wordEnd after it, if it is not part of a longer text: the 3 of [3 4]
+// or of 3, "a", but not of 3 apples.
+func (r *repairer) setWordEnd(p place) {
+	window := r.window(r.pos)
 	n := strings.IndexFunc(window, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '+' && c != '-' && c != '.' && c != '_'
 	})
-	if n <= 0 {
+	if n <= 0 || !isScalar(window[:n]) {
 		return
 	}
-	w := window[:n]
-	rest := trimSpace(window[n:])
-	if !isScalar(w) {
-		return
-	}
-	if after, ok := strings.CutPrefix(rest, ","); ok {
-		rest = trimSpace(after)
-	}
+	rest := trimSpace(strings.TrimPrefix(trimSpace(window[n:]), ","))
 	// No text continues with these characters. A closing brace is not among them, since endsWord always stops at one.
-	if rest != "" && strings.ContainsRune(";)]\"'/#{[", rune(rest[0])) || p == valueInArray && onlyTokens(rest) {
-		r.i += n
-		r.stop = r.i
+	if rest != "" && strings.ContainsRune(";)]\"'/#{[", rune(rest[0])) || p == valueInArray && onlyScalars(rest) {
+		r.pos += n
+		r.wordEnd = r.pos
 	}
 }
 
-// onlyTokens reports whether s, up to the end of an item, is numbers and literals.
-func onlyTokens(s string) bool {
+// onlyScalars reports whether s has only numbers and literals before the next comma, bracket or line break.
+func onlyScalars(s string) bool {
 	if i := strings.IndexAny(s, ",]\n"); i >= 0 {
 		s = s[:i]
 	}
 	return !slices.ContainsFunc(strings.Fields(s), func(w string) bool { return !isScalar(w) })
 }
 
-func isScalar(w string) bool {
-	_, ok := literals[w]
-	return ok || fixNumber(w) != ""
+func isScalar(word string) bool {
+	_, isLiteral := literals[word]
+	return isLiteral || fixNumber(word) != ""
 }
 
-// endsWord reports whether unquoted text ends here. In an object it may contain commas, so that only a comma before
-// another member ends it. A comment must follow a blank: a URL contains //, and a colour #.
+// endsWord reports whether unquoted text ends at pos. In an object the text may contain commas: only a comma before
+// another member ends it. A comment must follow a blank, since a URL contains //, and a colour #.
 func (r *repairer) endsWord(p place) bool {
-	if r.i == r.stop {
+	if r.pos == r.wordEnd {
 		return true
 	}
 	switch r.peek(0) {
@@ -107,26 +100,27 @@ func (r *repairer) endsWord(p place) bool {
 	case ')':
 		return r.parens > 0
 	case ',':
-		return p == valueInArray || memberFollows(r.window(r.i+1))
+		return p == valueInArray || memberFollows(r.window(r.pos+1))
 	case '/':
-		return r.peek(1) == '/' && r.i > 0 && r.s[r.i-1] == ' '
+		return r.peek(1) == '/' && r.pos > 0 && r.text[r.pos-1] == ' '
 	case '#':
-		return r.i > 0 && r.s[r.i-1] == ' '
+		return r.pos > 0 && r.text[r.pos-1] == ' '
 	}
 	return false
 }
 
-// fixNumber returns the JSON form of a number, or "". It knows +1, .5, 5., 007, 1_000 and,
-// up to 64 bits, 0x1f, 0o17 and 0b11.
-func fixNumber(w string) string {
-	if len(w) > maxDigits || !strings.ContainsAny(w, "0123456789") || strings.ContainsAny(w, " :/") {
+// fixNumber returns the JSON form of a number, or "" if word is not a number. It knows +1, .5, 5., 007, 1_000 and, up
+// to 64 bits, 0x1f, 0o17 and 0b11.
+func fixNumber(word string) string {
+	// A blank, colon or slash is part of a date, a time or a fraction.
+	if len(word) > maxDigits || !strings.ContainsAny(word, "0123456789") || strings.ContainsAny(word, " :/") {
 		return ""
 	}
-	if json.Valid([]byte(w)) && (w[0] == '-' || w[0] >= '0' && w[0] <= '9') {
-		return w
+	if json.Valid([]byte(word)) && (word[0] == '-' || word[0] >= '0' && word[0] <= '9') { // not "1" or [1]
+		return word
 	}
 	sign := ""
-	digits := strings.TrimPrefix(w, "+")
+	digits := strings.TrimPrefix(word, "+")
 	if rest, ok := strings.CutPrefix(digits, "-"); ok {
 		sign, digits = "-", rest
 	}
@@ -156,20 +150,21 @@ func fixNumber(w string) string {
 	return sign + digits
 }
 
-// quotes are the quotes that may open a string, longest first, with those that close it. From the
-// sixth on they are typographic.
-var quotes = []struct{ open, close string }{
-	{`"""`, `"""`}, {`'''`, `'''`}, {`"`, `"`}, {`'`, `'`}, {"`", "`"},
-	{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"},
-}
+type quotePair struct{ open, close string }
 
-// moveToQuote returns the quote that opens a string here, or "". It moves past the prefixes of Python (r"…", rb"…").
+var typographicQuotes = []quotePair{{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"}}
+
+// quotes are all quotes that may surround a string. Triple quotes come before the single quotes they begin with.
+var quotes = append([]quotePair{{`"""`, `"""`}, {`'''`, `'''`}, {`"`, `"`}, {`'`, `'`}, {"`", "`"}}, typographicQuotes...)
+
+// moveToQuote returns the quote that opens a string at pos, or "" if pos is not at a string. It moves past a prefix of
+// Python's strings (r"…", rb"…").
 func (r *repairer) moveToQuote() string {
 	for n := range 3 {
 		c := r.peek(n)
 		if n > 0 && (c == '"' || c == '\'') {
 			r.note("string prefix")
-			r.i += n
+			r.pos += n
 			break
 		}
 		if bytes.IndexByte([]byte("rbufRBUF"), c) < 0 {
@@ -177,26 +172,26 @@ func (r *repairer) moveToQuote() string {
 		}
 	}
 	for _, q := range quotes {
-		// Three quotes that are never closed are an empty string and a stray quote.
-		if r.hasPrefix(q.open) && (q.open != `"""` || bytes.Contains(r.s[r.i+3:], []byte(`"""`))) {
+		// If no other three quotes follow, three quotes are an empty string and a stray quote.
+		if r.hasPrefix(q.open) && (q.open != `"""` || bytes.Contains(r.text[r.pos+3:], []byte(`"""`))) {
 			return q.open
 		}
 	}
 	return ""
 }
 
-// joinedStrings reads a string, or several that Python or JavaScript would join.
+// joinedStrings reads a string, or several strings joined by plus signs.
 func (r *repairer) joinedStrings(p place) (*value, error) {
 	text := r.quoted(false, p)
 	for !r.truncated {
-		save := r.i // do not read a blank unless a plus follows
+		afterString := r.pos // stay here unless a plus and a string follow
 		if r.skipSpace(); r.peek(0) != '+' {
-			r.i = save
+			r.pos = afterString
 			break
 		}
-		r.i++
+		r.pos++
 		if r.skipSpace(); r.moveToQuote() == "" {
-			r.i = save
+			r.pos = afterString
 			break
 		}
 		r.note("joined strings")
@@ -205,29 +200,24 @@ func (r *repairer) joinedStrings(p place) (*value, error) {
 	return newString(text), nil
 }
 
-// quoted reads one string; isKey says that a colon must follow it. A quote only ends the string if what comes next may
-// follow a string. Quotes of three bytes, triple and most typographic ones, always end it. Line breaks and other
-// control characters are part of the string.
+// quoted reads one string; isKey says that the string is the key of a member. A quote only ends the string if what comes
+// next may follow a string. Quotes of three bytes, which are triple or typographic, are rare inside a string and always
+// end it. Line breaks and other control characters are part of the string.
 func (r *repairer) quoted(isKey bool, p place) string {
 	open := r.moveToQuote()
-	closing := open
-	for _, q := range quotes {
-		if q.open == open {
-			closing = q.close
-		}
-	}
+	closing := quotes[slices.IndexFunc(quotes, func(q quotePair) bool { return q.open == open })].close
 	if open != `"` {
 		r.note("other quotes")
 	}
-	r.i += len(open)
+	r.pos += len(open)
 	var b []byte
 	for !r.eof() {
-		c := r.s[r.i]
+		c := r.text[r.pos]
 		switch {
 		case c == '\\':
 			b = r.escape(b)
-		case r.hasPrefix(closing) && (len(closing) == 3 || r.closes(r.i+len(closing), isKey, p)):
-			r.i += len(closing)
+		case r.hasPrefix(closing) && (len(closing) == 3 || r.closes(r.pos+len(closing), isKey, p)):
+			r.pos += len(closing)
 			return string(b)
 		default:
 			if c < ' ' {
@@ -236,19 +226,19 @@ func (r *repairer) quoted(isKey bool, p place) string {
 				r.note("quote inside a string")
 			}
 			b = append(b, c)
-			r.i++
+			r.pos++
 		}
 	}
 	r.truncated = true
 	return string(b)
 }
 
-// escape reads one escape sequence and appends what it means.
+// escape reads one escape sequence and appends the characters that it stands for.
 func (r *repairer) escape(b []byte) []byte {
 	c := r.peek(1)
-	r.i += 2
+	r.pos += 2
 	switch c {
-	case 0:
+	case 0: // the text ends after the backslash
 		r.truncated = true
 		return b
 	case '"', '\\', '/':
@@ -267,7 +257,7 @@ func (r *repairer) escape(b []byte) []byte {
 			n = 2
 		}
 		if code, ok := r.hex(n); ok {
-			r.i += n
+			r.pos += n
 			if pair, ok := r.surrogatePair(code); ok {
 				code = pair
 			}
@@ -277,59 +267,61 @@ func (r *repairer) escape(b []byte) []byte {
 			return utf8.AppendRune(b, code)
 		}
 	}
-	// Most likely a Windows path or a regular expression: \d, C:\Users.
+	// Most likely a Windows path or a regular expression, such as C:\Users or \d: keep the backslash and what follows.
 	r.note("invalid escape")
-	r.i--
+	r.pos--
 	return append(b, '\\')
 }
 
-// hex reads n hexadecimal digits without moving.
+// hex returns the number that n hexadecimal digits at pos encode, without moving past them.
 func (r *repairer) hex(n int) (rune, bool) {
-	if r.i+n > len(r.s) {
+	if r.pos+n > len(r.text) {
 		return 0, false
 	}
-	code, err := strconv.ParseUint(string(r.s[r.i:r.i+n]), 16, 32)
+	code, err := strconv.ParseUint(string(r.text[r.pos:r.pos+n]), 16, 32)
 	return rune(code), err == nil
 }
 
-// surrogatePair reads the second half of a pair (RFC 8259, section 7), if there is one, and returns the rune that the
-// halves encode.
+// surrogatePair reads the escape of the low surrogate that belongs to high (RFC 8259, section 7), if it follows, and
+// returns the rune that the pair encodes.
 func (r *repairer) surrogatePair(high rune) (rune, bool) {
 	if !utf16.IsSurrogate(high) || !r.hasPrefix(`\u`) {
 		return 0, false
 	}
-	r.i += 2
+	r.pos += 2
 	if low, ok := r.hex(4); ok {
 		if c := utf16.DecodeRune(high, low); c != unicode.ReplacementChar {
-			r.i += 4
+			r.pos += 4
 			return c, true
 		}
 	}
-	r.i -= 2
+	r.pos -= 2
 	return 0, false
 }
 
 // window returns a copy of the text from i on, of at most lookahead bytes.
 func (r *repairer) window(i int) string {
-	return string(r.s[min(i, len(r.s)):min(i+lookahead, len(r.s))])
+	return string(r.text[min(i, len(r.text)):min(i+lookahead, len(r.text))])
 }
 
-// closes decides whether a quote that ends at i ends the string, by what
-// follows: models forget to escape quotes inside strings.
+// closes decides whether a quote ends the string by the text after the quote, which begins at i: models forget to escape
+// quotes inside strings.
 func (r *repairer) closes(i int, isKey bool, p place) bool {
-	rest := trimSpace(r.window(i))
+	window := r.window(i)
+	rest := trimSpace(window)
 	if rest == "" || isKey { // keys contain no quotes
 		return true
 	}
 	switch rest[0] {
-	case ')': // of a tuple or a call; otherwise of prose: (as "he" said)
+	case ')': // of a tuple or a call, else of prose, as in (so "he" said)
 		return r.parens > 0
 	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
-		// Code in a string has brackets too, and more text after them.
+		// Code in a string has brackets too, with more code after them. After the JSON's own brackets come a comma, the
+		// next object, a code fence, a tag, a key, a comment or prose.
 		return rest == "" || strings.ContainsRune(",;`<{", rune(rest[0])) || p == valueAtRoot ||
 			keyFollows(rest) || strings.HasPrefix(rest, "//") || !strings.ContainsAny(rest, `"'`)
-	case ',', ';': // prose has commas too: look at what follows
+	case ',', ';': // prose has commas too
 		if p == valueInArray {
 			return itemFollows(rest[1:])
 		}
@@ -348,12 +340,11 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		return p == valueInArray || keyFollows(rest)
 	}
 	// A bare key on the next line, with the comma missing.
-	between := r.window(i)
-	between = between[:len(between)-len(rest)]
-	return p == valueAtRoot || keyFollows(rest) && strings.Contains(between, "\n")
+	space := window[:len(window)-len(rest)]
+	return p == valueAtRoot || keyFollows(rest) && strings.Contains(space, "\n")
 }
 
-// trimSpace removes leading white space, including Unicode's and characters without width.
+// trimSpace removes leading white space, including Unicode's, and invisible characters.
 func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
@@ -374,8 +365,8 @@ func itemFollows(s string) bool {
 	if i := strings.IndexAny(s, " ,]}\n\t"); i >= 0 {
 		word = s[:i]
 	}
-	_, ok := literals[word]
-	return ok
+	_, isLiteral := literals[word]
+	return isLiteral
 }
 
 // keyFollows reports whether s begins with a key and a colon.
@@ -387,18 +378,18 @@ func keyFollows(s string) bool {
 	if q := s[0]; q == '"' || q == '\'' || q == '`' {
 		end := strings.IndexByte(s[1:], q)
 		if end < 0 {
-			return len(s) >= lookahead/2 // assume a long key
+			return len(s) >= lookahead/2 // the window may have ended inside a long key
 		}
 		s = trimSpace(s[end+2:])
 		return s == "" || s[0] == ':' || s[0] == '=' || strings.HasPrefix(s, "：")
 	}
-	for _, q := range quotes[5:] { // the typographic ones
+	for _, q := range typographicQuotes {
 		if rest, ok := strings.CutPrefix(s, q.open); ok {
 			_, rest, _ = strings.Cut(rest, q.close)
 			return strings.HasPrefix(trimSpace(rest), ":")
 		}
 	}
-	// A bare key; the scheme of a URL is not one, although a colon follows.
+	// A bare key, but not the scheme of a URL.
 	n := strings.IndexFunc(s, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '-' && c != '$' && c != '.'
 	})
