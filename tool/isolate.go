@@ -105,7 +105,7 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	returned := false
 	defer func() {
 		if r := recover(); r != nil {
-			b.yield(Chunk{}, panicked(ctx, call, r))
+			b.yield(Chunk{}, logPanic(ctx, call, r))
 		} else if !returned {
 			b.yield(Chunk{}, errNoReturn)
 		}

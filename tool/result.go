@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Result is what a function may return when its result is more than a text
-// or a value: several blocks, images, something for the user only.
+// A Result is what a function may return instead of a text or a value: several blocks, images, blocks for the user only,
+// a failure.
 type Result struct {
 	Blocks  []message.Block // for the model: [*message.Text] and [*message.Data]
 	ForUser []message.Block // for the user only
@@ -21,7 +22,7 @@ type Result struct {
 	Structured any
 
 	Failed bool // the call failed; Blocks say why
-	Pinned bool // never cut; see [Chunk]
+	Pinned bool // the result must never be cut; see [Chunk]
 	Meta   map[string]json.RawMessage
 }
 
@@ -58,28 +59,26 @@ func emit(out any, err error, yield func(Chunk, error) bool) {
 	}
 }
 
-// emit yields the facts about the result first, so that a consumer that stops early knows
-// whether it failed, then the blocks.
+// emit yields a chunk with the facts about the result, then the blocks. So a consumer that stops early knows whether the
+// call failed.
 func (r *Result) emit(yield func(Chunk, error) bool) {
-	head := Chunk{Failed: r.Failed, Pinned: r.Pinned, Meta: r.Meta}
+	facts := Chunk{Failed: r.Failed, Pinned: r.Pinned, Meta: r.Meta}
 	if r.Structured != nil {
 		var err error
-		if head.Structured, err = encode(r.Structured); err != nil {
+		if facts.Structured, err = encode(r.Structured); err != nil {
 			yield(Chunk{}, err)
 			return
 		}
 		if len(r.Blocks) == 0 {
-			head.Block = &message.Text{Text: string(head.Structured)}
+			facts.Block = &message.Text{Text: string(facts.Structured)}
 		}
 	}
-	if !yield(head, nil) {
+	if !yield(facts, nil) {
 		return
 	}
-	for i, blocks := range [][]message.Block{r.Blocks, r.ForUser} {
-		for _, b := range blocks {
-			if !yield(Chunk{Block: b, ForUser: i == 1}, nil) {
-				return
-			}
+	for i, b := range slices.Concat(r.Blocks, r.ForUser) {
+		if !yield(Chunk{Block: b, ForUser: i >= len(r.Blocks)}, nil) {
+			return
 		}
 	}
 }
@@ -112,28 +111,28 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// outputTypeOf returns the outputType of t, or nil if its values are not JSON objects, for which
-// MCP has no output schema. The error names a field that JSON cannot express.
+// outputTypeOf returns the outputType of t, or nil if values of t are not JSON objects: MCP allows an output schema only
+// for objects. The error names a field that JSON cannot express.
 func outputTypeOf(t reflect.Type) (*outputType, error) {
 	t = deref(t)
 	if v, ok := outputTypes.Load(t); ok {
 		return v.(*outputType), nil
 	}
-	out, err := newOutputType(t)
+	output, err := newOutputType(t)
 	if err == nil {
-		outputTypes.Store(t, out)
+		outputTypes.Store(t, output)
 	}
-	return out, err
+	return output, err
 }
 
-// newOutputType makes the value that outputTypeOf caches. A type with methods for JSON has none: its JSON is unknown.
+// newOutputType makes the value that outputTypeOf caches.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map || t == reflect.TypeFor[Result]() || isBlock || isError {
 		return nil, nil
 	}
-	if (&reflector{forResult: true}).leafSchema(t) != nil {
+	if (&reflector{forResult: true}).leafSchema(t) != nil { // a time or a type with its own JSON method: not known to be an object
 		return nil, nil
 	}
 	s, err := reflectSchema(t, true)

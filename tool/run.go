@@ -21,8 +21,8 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 // must range over the next handler's sequence on the goroutine that ranges over its own.
 type Middleware func(next Handler) Handler
 
-// With returns t with its own middleware, such as a timeout or a limit shared with other tools, and with t's
-// capabilities. Middleware passed to [Run] wraps this middleware.
+// With returns t with middleware of its own, such as a timeout or a limit shared with other tools. The capabilities of t
+// stay. Middleware passed to [Run] wraps this middleware.
 func With(t Tool, middleware ...Middleware) Tool {
 	return &withMiddleware{Tool: t, middleware: middleware}
 }
@@ -46,23 +46,22 @@ func chain(h Handler, middleware []Middleware) Handler {
 	return h
 }
 
-// Run runs a call whose arguments are valid and which is allowed, through the middleware, the first being the
-// outermost. The sequence yields chunks; a failure of the tool, a panic included, ends it with a Failed chunk for
-// the model. It yields an error only if that wraps [ErrAbort] or the context ended, in which case the error wraps
-// the context's cause.
+// Run runs an allowed call with valid arguments through the middleware, the first being the outermost. If the tool fails
+// or panics, the last chunk is Failed and tells the model why. The sequence yields an error only if the tool's error
+// wraps [ErrAbort], or if the context ended; then the error wraps the context's cause.
 //
-// The tool runs on its own goroutine. It has 200 ms to end after the context has, or after the consumer has
-// stopped; what it yields in this time after the context ended is passed on. A tool that takes longer is
-// abandoned: its goroutine continues until the function returns, and its chunks are dropped.
+// The tool runs on its own goroutine. After the context has ended or the consumer has stopped, the tool has 200 ms to
+// end. Chunks that it yields in these 200 ms are passed on unless the consumer has stopped. A tool that takes longer
+// is abandoned: its goroutine continues until the function returns, and its chunks are dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		d := delivery{ctx: ctx, call: call, yield: yield}
 		handle := Handler(callIsolated)
-		if len(middleware) > 0 {
-			defer d.recover()
+		if len(middleware) > 0 { // callIsolated alone recovers the panics of the tool
+			defer d.recoverMiddleware()
 			handle = chain(withJudgement(call, callIsolated), middleware)
 		}
-		// Called instead of ranged over, as the body of a loop would be three allocations.
+		// A range loop over the sequence would allocate three times.
 		handle(ctx, t, call)(d.pass)
 	}
 }
@@ -78,40 +77,41 @@ type delivery struct {
 
 // pass is the yield function of the outermost middleware.
 func (d *delivery) pass(c Chunk, err error) bool {
-	if d.ended { // a range loop panics too
+	if d.ended { // panic as a range loop does
 		panic("middleware continued after yield returned false")
 	}
-	p := newPiece(c, err) // middleware may have made the chunk
+	p := newPiece(c, err) // checks the block, which middleware may have made
 	if c, err = p.chunk, p.err; err != nil {
 		d.ended = true
-		c, err = Failure(err.Error()), fatal(d.ctx, d.call, err)
+		c, err = Failure(err.Error()), runEndingError(d.ctx, d.call, err)
 		if err != nil { // the consumer gets the error alone
 			c = Chunk{}
 		}
 	}
 	d.inBody = true
-	more := d.yield(c, err)
+	if !d.yield(c, err) {
+		d.ended = true
+	}
 	d.inBody = false
-	d.ended = d.ended || !more
 	return !d.ended
 }
 
-// recover turns a panic of middleware into a failure. It does not recover a panic of the consumer's loop body.
-func (d *delivery) recover() {
+// recoverMiddleware turns a panic of middleware into a failure. It does not recover a panic of the consumer's loop body.
+func (d *delivery) recoverMiddleware() {
 	if d.inBody {
 		return
 	}
-	if r := recover(); r != nil {
-		failure := Failure(panicked(d.ctx, d.call, r).Error())
+	if v := recover(); v != nil {
+		failure := Failure(logPanic(d.ctx, d.call, v).Error())
 		if !d.ended {
 			d.yield(failure, nil)
 		}
 	}
 }
 
-// fatal returns the error that ends the run, or nil if err is for the model. Once the
+// runEndingError returns the error that ends the run, or nil if err is for the model. Once the
 // context has ended every error ends the run, and wraps the context's cause.
-func fatal(ctx context.Context, call Call, err error) error {
+func runEndingError(ctx context.Context, call Call, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, ErrAbort):
 		return err
@@ -124,13 +124,14 @@ func fatal(ctx context.Context, call Call, err error) error {
 	}
 }
 
-// panicked logs a panic with its stack, and returns the error for the model.
-func panicked(ctx context.Context, call Call, v any) error {
+// logPanic logs the value v of a panic with the stack, and returns the error for the model.
+func logPanic(ctx context.Context, call Call, v any) error {
 	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("tool %s failed unexpectedly (panic: %s); this is a bug in the tool: try other arguments or another tool", call.Name, visible.Cut(fmt.Sprint(v), 300, "…"))
 }
 
-// Failure returns a chunk that makes the result an error, with a text for the model.
+// Failure returns a chunk that makes the result an error, with a text for the model. An empty text is replaced by one that
+// says that no reason was given.
 func Failure(text string) Chunk {
 	if text == "" {
 		text = "the tool failed without saying why"

@@ -15,11 +15,11 @@ import (
 // An inputType describes an argument type of function tools. It is shared by all tools with that type and never
 // changed.
 type inputType struct {
-	typ        reflect.Type
-	schema     json.RawMessage
-	defaults   json.RawMessage // an object, or nil
-	durations  bool            // it contains a time.Duration
-	generation int             // of the registered docs that schema was made with
+	typ         reflect.Type
+	schema      json.RawMessage
+	defaults    json.RawMessage // an object, or nil
+	hasDuration bool            // a value may contain a time.Duration, which JSON writes as text
+	generation  int             // docs.Generation when the schema was made
 }
 
 type outputType struct{ schema json.RawMessage }
@@ -30,8 +30,8 @@ var (
 	outputTypes sync.Map // reflect.Type → *outputType, nil for a type that does not marshal to a JSON object
 )
 
-// inputTypeOf returns the inputType of t, or of the type that t points to, and makes a new one if docs were registered
-// since the last was made. Two goroutines may make equal ones at once. The error names a field that JSON cannot express.
+// inputTypeOf returns the inputType of t, or of the type that t points to. It makes a new inputType if docs were
+// registered since the cached one was made. The error names a field that JSON cannot express.
 func inputTypeOf(t reflect.Type) (*inputType, error) {
 	t = deref(t)
 	generation := docs.Generation()
@@ -43,17 +43,17 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 		return nil, err
 	}
 	in := &inputType{typ: t, schema: schema, generation: generation}
-	in.durations = contains(t, durationType, map[reflect.Type]bool{})
-	if in.defaults, err = defaults(schema); err != nil {
+	in.hasDuration = containsType(t, durationType, map[reflect.Type]bool{})
+	if in.defaults, err = topLevelDefaults(schema); err != nil {
 		return nil, err
 	}
 	inputTypes.Store(t, in)
 	return in, nil
 }
 
-// defaults returns an object with the defaults at the top level of a schema, nil if there are
-// none. A nested default would need the object around it, which may be absent.
-func defaults(schema json.RawMessage) (json.RawMessage, error) {
+// topLevelDefaults returns an object with the defaults of a schema's properties, or nil if there are none. Defaults of
+// nested properties are ignored: the object around such a property may be absent.
+func topLevelDefaults(schema json.RawMessage) (json.RawMessage, error) {
 	var s struct {
 		Properties map[string]struct {
 			Default json.RawMessage `json:"default"`
@@ -74,8 +74,9 @@ func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-// contains reports whether a value of type t that was decoded from JSON may contain one of type want.
-func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
+// containsType reports whether a value of type t that was decoded from JSON may contain a value of type want. Types in
+// seen are not searched again.
+func containsType(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == want {
 		return true
 	}
@@ -85,10 +86,10 @@ func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	seen[t] = true
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return contains(t.Elem(), want, seen)
+		return containsType(t.Elem(), want, seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if contains(t.Field(i).Type, want, seen) {
+			if containsType(t.Field(i).Type, want, seen) {
 				return true
 			}
 		}
@@ -96,22 +97,22 @@ func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// decode fills p, a pointer to the type, from arguments that fit the schema. Absent fields get the schema's default.
+// decode fills p, a pointer to in.typ, from arguments that fit the schema. Absent fields get the schema's defaults.
 func (in *inputType) decode(raw json.RawMessage, p any) error {
 	if in.defaults != nil {
 		if err := in.unmarshal(in.defaults, p); err != nil {
-			return fmt.Errorf("default value: %w", err)
+			return fmt.Errorf("default values: %w", err)
 		}
 	}
 	return in.unmarshal(raw, p)
 }
 
-// unmarshal reads JSON into p with encoding/json. Where there are durations, or
-// encoding/json refused a number such as 3.0 for an int, toGo rewrites the JSON first.
+// unmarshal reads JSON into p with encoding/json. If in.typ may contain durations, or encoding/json refuses a number
+// such as 3.0 for an int, rewriteForGo rewrites the JSON first.
 func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
-	if !in.durations {
+	if !in.hasDuration {
 		err := json.Unmarshal(raw, p)
-		if _, ok := err.(*json.UnmarshalTypeError); !ok { // e.g. 3.0 for an int
+		if _, ok := err.(*json.UnmarshalTypeError); !ok {
 			return err
 		}
 	}
@@ -119,15 +120,15 @@ func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
 	if err != nil {
 		return err
 	}
-	if err := toGo(v, in.typ); err != nil {
+	if err := rewriteForGo(v, in.typ); err != nil {
 		return err
 	}
 	return json.Unmarshal(v.appendJSON(nil), p)
 }
 
-// toGo rewrites, in place, values that JSON Schema and encoding/json treat differently: durations become
+// rewriteForGo rewrites, in place, values that JSON Schema and encoding/json treat differently: durations become
 // nanoseconds, and integers written as 3.0 or 1e3 become 3 and 1000.
-func toGo(v *value, t reflect.Type) error {
+func rewriteForGo(v *value, t reflect.Type) error {
 	t = deref(t)
 	if t == durationType && v.kind == stringValue {
 		d, err := time.ParseDuration(v.text())
@@ -138,21 +139,21 @@ func toGo(v *value, t reflect.Type) error {
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
 		return nil
 	}
-	if r := (&reflector{}); r.hasJSONMethod(t) || r.hasTextMethod(t) {
+	if r := (&reflector{}); r.hasJSONMethod(t) || r.hasTextMethod(t) { // the type's own method decodes the JSON
 		return nil
 	}
 	switch k := t.Kind(); {
 	case k == reflect.Struct && v.kind == objectValue:
-		return fieldsToGo(v, t)
+		return rewriteFieldsForGo(v, t)
 	case k == reflect.Map && v.kind == objectValue:
 		for _, m := range v.members {
-			if err := toGo(m.value, t.Elem()); err != nil {
+			if err := rewriteForGo(m.value, t.Elem()); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 		}
 	case (k == reflect.Slice || k == reflect.Array) && v.kind == arrayValue:
 		for i, item := range v.items {
-			if err := toGo(item, t.Elem()); err != nil {
+			if err := rewriteForGo(item, t.Elem()); err != nil {
 				return fmt.Errorf("[%d]: %w", i, err)
 			}
 		}
@@ -164,8 +165,8 @@ func toGo(v *value, t reflect.Type) error {
 	return nil
 }
 
-// fieldsToGo is toGo for an object and a struct type. It ignores members that are not fields of the struct.
-func fieldsToGo(v *value, t reflect.Type) error {
+// rewriteFieldsForGo is rewriteForGo for an object and a struct type. It ignores members that are not fields of the struct.
+func rewriteFieldsForGo(v *value, t reflect.Type) error {
 	fields, err := jsonFields(t)
 	if err != nil {
 		return err
@@ -175,8 +176,8 @@ func fieldsToGo(v *value, t reflect.Type) error {
 		byName[f.name] = f.typ
 	}
 	for _, m := range v.members {
-		if ft := byName[m.name]; ft != nil {
-			if err := toGo(m.value, ft); err != nil {
+		if fieldType := byName[m.name]; fieldType != nil {
+			if err := rewriteForGo(m.value, fieldType); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 		}

@@ -16,12 +16,12 @@ import (
 	"sync"
 )
 
-// A State holds what tools remember between calls: the task list, the files that were read. It is saved with the
-// session. The zero State is empty and ready; it is safe for concurrent use.
+// A State holds what tools remember between calls: the task list, the files that were read. The zero State is empty and
+// ready to use. A State is safe for concurrent use.
 type State struct {
-	mu    sync.Mutex
-	live  map[string]any             // pointers to decoded values
-	saved map[string]json.RawMessage // not yet decoded
+	mu      sync.Mutex
+	decoded map[string]any             // by key name: pointers to values that were used
+	encoded map[string]json.RawMessage // by key name: saved values that were not used yet
 }
 
 // A Key names a value of type T in a State. T must survive a JSON round
@@ -33,7 +33,7 @@ func NewKey[T any](name string) Key[T] { return Key[T]{name} }
 
 type ctxKey struct{}
 
-// With returns a context that carries s to the tools that are called with it.
+// With returns a context that carries s. Tools that are called with this context use s.
 func With(ctx context.Context, s *State) context.Context {
 	return context.WithValue(ctx, ctxKey{}, s)
 }
@@ -44,10 +44,10 @@ func From(ctx context.Context) *State {
 	return s
 }
 
-// Update calls fn with the value, which is zero at first, and holds the State's lock meanwhile. So fn must be
-// quick, must not use the State, which would deadlock, and must not keep the pointer. Changes are kept even if fn
-// returns an error, which Update returns. Update fails if ctx carries no State, if a saved value does not decode
-// into T, and if another key of the same name has another type.
+// Update calls fn with a pointer to the key's value, which is zero at first, while it holds the State's lock. So fn must
+// be quick, must not use the State, which would deadlock, and must not keep the pointer. Update returns fn's error;
+// the changes that fn made are kept. Update fails if ctx carries no State, if a saved value does not decode into T,
+// and if another key of the same name has another type.
 func (k Key[T]) Update(ctx context.Context, fn func(*T) error) error {
 	s := From(ctx)
 	if s == nil {
@@ -62,10 +62,10 @@ func (k Key[T]) Update(ctx context.Context, fn func(*T) error) error {
 	return fn(v)
 }
 
-// load returns the value of a key, decoding it at its first use, since only the key knows its
-// type. A saved value that does not decode is kept. The caller holds the State's lock.
+// load returns the value of a key. A saved value is decoded when it is first used, since only the key knows the type; a
+// value that does not decode stays encoded. The caller holds the State's lock.
 func load[T any](s *State, k Key[T]) (*T, error) {
-	if v, ok := s.live[k.name]; ok {
+	if v, ok := s.decoded[k.name]; ok {
 		p, ok := v.(*T)
 		if !ok {
 			return nil, fmt.Errorf("tool state %q: holds a %T, not a %T; two keys share the name", k.name, v, p)
@@ -73,16 +73,16 @@ func load[T any](s *State, k Key[T]) (*T, error) {
 		return p, nil
 	}
 	p := new(T)
-	if raw, ok := s.saved[k.name]; ok {
+	if raw, ok := s.encoded[k.name]; ok {
 		if err := json.Unmarshal(raw, p); err != nil {
 			return nil, fmt.Errorf("tool state %q: %w", k.name, err)
 		}
-		delete(s.saved, k.name)
+		delete(s.encoded, k.name)
 	}
-	if s.live == nil {
-		s.live = map[string]any{}
+	if s.decoded == nil {
+		s.decoded = map[string]any{}
 	}
-	s.live[k.name] = p
+	s.decoded[k.name] = p
 	return p, nil
 }
 
@@ -94,28 +94,26 @@ func (s *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s.all())
 }
 
-// all returns the values, decoded or not, by their names. The caller holds the lock.
+// all returns all values by key name. The caller holds the lock.
 func (s *State) all() map[string]any {
-	all := maps.Clone(s.live)
-	if all == nil {
-		all = map[string]any{}
-	}
-	for k, v := range s.saved {
-		all[k] = v
+	all := map[string]any{}
+	maps.Copy(all, s.decoded)
+	for name, raw := range s.encoded {
+		all[name] = raw
 	}
 	return all
 }
 
-// UnmarshalJSON replaces the state. Values of keys that the program does not
-// know are kept. It fails if data is not a JSON object; the state is then as before.
+// UnmarshalJSON replaces the state, and keeps values whose keys the program does not
+// know. If data is not a JSON object it fails and changes nothing.
 func (s *State) UnmarshalJSON(data []byte) error {
-	var saved map[string]json.RawMessage
-	if err := json.Unmarshal(data, &saved); err != nil {
+	var encoded map[string]json.RawMessage
+	if err := json.Unmarshal(data, &encoded); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live, s.saved = nil, saved
+	s.decoded, s.encoded = nil, encoded
 	return nil
 }
 

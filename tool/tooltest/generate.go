@@ -7,22 +7,24 @@ import (
 	"strings"
 )
 
-// A generator makes random values of a schema. It knows the common keywords. Values
-// that do not fit the schema are dropped afterwards.
+// A generator makes random values from a schema. It knows the common keywords only, so a value may not fit the schema;
+// the caller drops such values.
 type generator struct {
 	rng  *rand.Rand
 	root any // the whole schema, decoded, for references
 }
 
-// oddTexts often cause failures: paths out of a directory, options, shell and format
-// syntax, large numbers. The last four have a format; see text.
-var oddTexts = []string{
-	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
-	"9999999999999999999999", strings.Repeat("x", 5000), "2026-01-31T09:30:00Z", "2026-01-31", "1m30s", "AAAA",
-}
+// formattedTexts are texts for common formats, patterns and encodings: times, a duration, base64.
+var formattedTexts = []string{"AAAA", "1m30s", "2026-01-31", "2026-01-31T09:30:00Z"}
 
-// value makes a value of a schema, or any value if it does not understand the schema or
-// the value is nested too deep, which ends recursive schemas.
+// oddTexts often cause failures: paths out of a directory, options, shell and format syntax, large numbers.
+var oddTexts = append([]string{
+	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
+	"9999999999999999999999", strings.Repeat("x", 5000),
+}, formattedTexts...)
+
+// value makes a value from a schema, or from no schema if it does not understand the schema or the value is nested more
+// than 8 deep, as a recursive schema would have no end.
 func (g *generator) value(schema any, depth int) any {
 	s, ok := schema.(map[string]any)
 	if !ok || depth > 8 {
@@ -35,36 +37,37 @@ func (g *generator) value(schema any, depth int) any {
 		return c
 	}
 	// Examples are used every other time, since other values fit too.
-	for _, k := range []string{"enum", "examples"} {
-		if list, ok := s[k].([]any); ok && len(list) > 0 && (k == "enum" || g.rng.IntN(2) == 0) {
-			return list[g.rng.IntN(len(list))]
+	for _, keyword := range []string{"enum", "examples"} {
+		if list, ok := s[keyword].([]any); ok && len(list) > 0 && (keyword == "enum" || g.rng.IntN(2) == 0) {
+			return pick(g, list)
 		}
 	}
-	for _, k := range []string{"anyOf", "oneOf"} {
-		if list, ok := s[k].([]any); ok && len(list) > 0 {
-			return g.value(list[g.rng.IntN(len(list))], depth+1)
+	for _, keyword := range []string{"anyOf", "oneOf"} {
+		if list, ok := s[keyword].([]any); ok && len(list) > 0 {
+			return g.value(pick(g, list), depth+1)
 		}
 	}
-	t := s["type"]
-	if list, ok := t.([]any); ok && len(list) > 0 {
-		t = list[g.rng.IntN(len(list))]
+	typ := s["type"]
+	if list, ok := typ.([]any); ok && len(list) > 0 {
+		typ = pick(g, list)
 	}
-	switch t {
+	switch typ {
 	case "object":
 		return g.object(s, depth)
 	case "array":
-		list := make([]any, 0, 4)
-		for n := g.rng.IntN(4) + int(number(s["minItems"], 0)); len(list) < min(n, int(number(s["maxItems"], 100))); {
+		n := min(g.rng.IntN(4)+int(numberOr(s["minItems"], 0)), int(numberOr(s["maxItems"], 100)))
+		list := []any{} // not nil, which is null in JSON
+		for range n {
 			list = append(list, g.value(s["items"], depth+1))
 		}
 		return list
 	case "string":
 		return g.text(s)
 	case "integer":
-		list := g.integers(s)
-		return list[g.rng.IntN(len(list))]
+		return pick(g, g.integers(s))
 	case "number":
-		return number(s["minimum"], -1e6) + g.rng.Float64()*(number(s["maximum"], 1e6)-number(s["minimum"], -1e6))
+		low, high := numberOr(s["minimum"], -1e6), numberOr(s["maximum"], 1e6)
+		return low + g.rng.Float64()*(high-low)
 	case "boolean":
 		return g.rng.IntN(2) == 0
 	case "null":
@@ -73,8 +76,11 @@ func (g *generator) value(schema any, depth int) any {
 	return g.anything()
 }
 
-// object leaves out about half of the optional fields, and sometimes adds an unknown one if the
-// schema allows it. The names are sorted, so that the same seed gives the same object.
+// pick returns a random element of a list that is not empty.
+func pick[T any](g *generator, list []T) T { return list[g.rng.IntN(len(list))] }
+
+// object makes an object. It leaves out about half of the optional fields, and sometimes adds an unknown field if the
+// schema allows unknown fields. The names are sorted, so that the same seed gives the same object.
 func (g *generator) object(s map[string]any, depth int) any {
 	obj := map[string]any{}
 	props, _ := s["properties"].(map[string]any)
@@ -85,46 +91,46 @@ func (g *generator) object(s map[string]any, depth int) any {
 		}
 	}
 	if extra, ok := s["additionalProperties"]; ok && extra != false && g.rng.IntN(2) == 0 {
-		obj[oddTexts[g.rng.IntN(len(oddTexts))]] = g.value(extra, depth+1)
+		obj[pick(g, oddTexts)] = g.value(extra, depth+1)
 	}
 	return obj
 }
 
-// text makes a string. For patterns and formats it tries the oddTexts with a format.
+// text makes a string. For patterns, formats and encodings it tries the formattedTexts.
 func (g *generator) text(s map[string]any) string {
-	if _, ok := s["format"]; ok || s["pattern"] != nil || s["contentEncoding"] != nil {
-		return oddTexts[len(oddTexts)-1-g.rng.IntN(4)]
+	if s["format"] != nil || s["pattern"] != nil || s["contentEncoding"] != nil {
+		return pick(g, formattedTexts)
 	}
-	text := oddTexts[g.rng.IntN(len(oddTexts))]
-	// Lengths count runes; bytes are good enough here.
-	text += strings.Repeat("x", max(0, int(number(s["minLength"], 0))-len(text)))
-	if r := []rune(text); len(r) > int(number(s["maxLength"], 1e9)) {
-		text = string(r[:int(number(s["maxLength"], 0))])
+	text := pick(g, oddTexts)
+	// minLength counts runes; a text that is too short because bytes are counted here is dropped by the caller.
+	text += strings.Repeat("x", max(0, int(numberOr(s["minLength"], 0))-len(text)))
+	if runes, limit := []rune(text), int(numberOr(s["maxLength"], 1e9)); len(runes) > limit {
+		text = string(runes[:limit])
 	}
 	return text
 }
 
-// integers returns numbers within the bounds, the bounds among them.
+// integers returns integers between minimum and maximum, with both. A float64 holds the default bounds exactly.
 func (g *generator) integers(s map[string]any) []int64 {
-	low, high := int64(number(s["minimum"], -1e15)), int64(number(s["maximum"], 1e15))
+	low, high := int64(numberOr(s["minimum"], -1e15)), int64(numberOr(s["maximum"], 1e15))
 	var list []int64
 	for _, n := range []int64{low, high, 0, 1, -1, 7, 1 << 31, low + g.rng.Int64N(max(high-low, 1))} {
 		if n >= low && n <= high {
 			list = append(list, n)
 		}
 	}
-	if len(list) == 0 {
+	if len(list) == 0 { // low > high: no integer fits
 		list = append(list, low)
 	}
 	return list
 }
 
-// number returns a keyword's value, or missing if the schema does not have it.
-func number(v any, missing float64) float64 {
+// numberOr returns the number v, or fallback if v is not a number, such as nil for a keyword that a schema does not have.
+func numberOr(v any, fallback float64) float64 {
 	if f, ok := v.(float64); ok {
 		return f
 	}
-	return missing
+	return fallback
 }
 
 // anything makes a value without a schema.
@@ -141,16 +147,16 @@ func (g *generator) anything() any {
 	case 4:
 		return map[string]any{"a": 1}
 	}
-	return oddTexts[g.rng.IntN(len(oddTexts))]
+	return pick(g, oddTexts)
 }
 
-// resolve finds a local reference.
+// resolve returns the schema that a local reference names, such as #/$defs/node.
 func (g *generator) resolve(ref string) any {
-	at := g.root
+	schema := g.root
 	for part := range strings.SplitSeq(strings.TrimPrefix(strings.TrimPrefix(ref, "#"), "/"), "/") {
-		if m, ok := at.(map[string]any); ok && part != "" {
-			at = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
+		if m, ok := schema.(map[string]any); ok && part != "" {
+			schema = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
 		}
 	}
-	return at
+	return schema
 }
