@@ -12,16 +12,15 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A validator checks arguments against one schema. It is safe for concurrent
-// use: nothing in it changes once it is made.
+// A validator checks arguments against one schema. It is safe for concurrent use, as its fields never change.
 type validator struct {
 	compiled *jsonschema.Schema
-	schema   *value  // the same schema, parsed, for hints
+	schema   *value  // the same schema, parsed, for hints and examples
 	prover   *prover // nil if the schema has keywords that provers do not know
 	err      error   // why arguments cannot be checked; compiled is nil then
 }
 
-// maxValidators bounds the memory for the schemas of servers, which may change.
+// maxValidators bounds the memory for the schemas of servers, which may send ever new schemas.
 const maxValidators = 1024
 
 var validators = validatorCache{bySchema: map[string]*validator{}}
@@ -34,8 +33,8 @@ type validatorCache struct {
 	order    []string // oldest first
 }
 
-// get returns the validator of a schema. Compiling takes a while and happens outside of the lock; if two
-// goroutines do it for one schema, the first result is kept. A full cache drops the oldest.
+// get returns the validator of a schema. Compiling takes a while and happens outside of the lock; if two goroutines
+// compile the same schema, the cache keeps the first validator. A full cache drops the oldest validator.
 func (c *validatorCache) get(schema json.RawMessage) *validator {
 	c.mu.RLock()
 	v, ok := c.bySchema[string(schema)]
@@ -58,9 +57,9 @@ func (c *validatorCache) get(schema json.RawMessage) *validator {
 	return v
 }
 
-// newValidator compiles a schema that may come from anywhere. Nothing is ever loaded: neither files nor URLs.
-// Parts that are valid but unsupported (an unknown dialect, a regular expression that Go does not support) are
-// ignored, so that the tool stays usable.
+// newValidator compiles an untrusted schema. References to files and URLs are not loaded. Parts that are valid but
+// unsupported (an unknown dialect, a regular expression that Go does not support) are ignored, so that the tool stays
+// usable.
 func newValidator(raw json.RawMessage) (v *validator) {
 	defer func() { // an untrusted schema must not end the program
 		if p := recover(); p != nil {
@@ -80,16 +79,16 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		return v
 	}
 	removeUnsupported(doc)
-	if v.heaviest(doc, map[*value]int{}) >= maxWeight {
+	if v.heaviestWeight(doc, map[*value]int{}) >= maxWeight {
 		v.err = errors.New("the schema combines too many alternatives to be checked")
 		return v
 	}
-	// Schemas are often of an older draft and do not say so.
+	// Schemas are often written for an older draft without $schema.
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
 			v.err = nil
-			if draft == jsonschema.Draft2020 { // provers know its keywords only
+			if draft == jsonschema.Draft2020 { // provers only know the keywords of this draft
 				v.prover = (&proverMaker{validator: v, made: map[*value]*prover{}}).make(doc)
 			}
 			return v
@@ -97,7 +96,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		if v.err == nil { // keep the error of the newest draft
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
-		// Another draft only helps if a keyword has another form in it.
+		// An older draft only helps if the schema breaks a rule of this draft.
 		if _, ok := errors.AsType[*jsonschema.SchemaValidationError](err); !ok {
 			return v
 		}
@@ -105,32 +104,33 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	return v
 }
 
-// compile compiles a schema according to a draft, unless the schema names its own. Formats and encodings are
-// checked, which draft 2020-12 leaves open: a tool that asks for a date needs one.
+// compile compiles a schema as the $schema in it says, else as draft. The validator checks formats and encodings, which
+// draft 2020-12 makes optional: a tool that asks for a date needs a date.
 func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "tool://schema/input"
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(draft)
-	c.UseLoader(jsonschema.SchemeURLLoader{}) // has no scheme: refuses all
-	c.AssertFormat()
-	c.AssertContent()
-	if err := c.AddResource(url, doc.generic()); err != nil {
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(draft)
+	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // knows no URL scheme, so references to files and URLs are errors
+	compiler.AssertFormat()
+	compiler.AssertContent()
+	if err := compiler.AddResource(url, doc.generic()); err != nil {
 		return nil, err
 	}
-	return c.Compile(url)
+	return compiler.Compile(url)
 }
 
-// validate returns nil, or what is wrong with a result of value.generic. v.err must be nil.
-func (v *validator) validate(x any) *jsonschema.ValidationError {
-	err, _ := errors.AsType[*jsonschema.ValidationError](v.compiled.Validate(x)) // Validate returns no other error
+// validate returns what is wrong with arguments in the form of value.generic, or nil. v.err must be nil.
+func (v *validator) validate(args any) *jsonschema.ValidationError {
+	err, _ := errors.AsType[*jsonschema.ValidationError](v.compiled.Validate(args)) // Validate returns no other error
 	return err
 }
 
-// Where schemas are inside a schema. In older drafts items may be a list.
+// The keywords whose values are schemas: an object of schemas, a list of schemas, or one schema. In older drafts items
+// may be a list.
 var (
-	schemaMaps = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-	schemaList = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
-	schemaOne  = []string{
+	schemaObjectKeywords = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+	schemaListKeywords   = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
+	schemaKeywords       = []string{
 		"items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
 		"contains", "propertyNames", "not", "if", "then", "else",
 	}
@@ -140,28 +140,28 @@ var (
 func (s *value) eachSubschema(visit func(*value)) {
 	for _, m := range s.members {
 		switch {
-		case m.value.kind == objectValue && slices.Contains(schemaMaps, m.name):
+		case m.value.kind == objectValue && slices.Contains(schemaObjectKeywords, m.name):
 			for _, e := range m.value.members {
 				visit(e.value)
 			}
-		case m.value.kind == arrayValue && slices.Contains(schemaList, m.name):
+		case m.value.kind == arrayValue && slices.Contains(schemaListKeywords, m.name):
 			for _, e := range m.value.items {
 				visit(e)
 			}
-		case m.value.kind == objectValue && slices.Contains(schemaOne, m.name):
+		case m.value.kind == objectValue && slices.Contains(schemaKeywords, m.name):
 			visit(m.value)
 		}
 	}
 }
 
-// removeUnsupported removes from a schema, in place, parts that would only make it fail: dialects that the
-// library does not know and would have to load, and patterns in the syntax of ECMA 262 that
-// Go does not support, such as (?!x). Arguments are then checked against the rest.
+// removeUnsupported removes from a schema, in place, parts that do not compile: dialects that the library does not know
+// and would have to load, and patterns in the syntax of ECMA 262 that Go does not support, such as (?!x). Arguments
+// are then checked against the rest.
 func removeUnsupported(s *value) {
 	if s.kind != objectValue {
 		return
 	}
-	refused := false
+	removedPattern := false
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		switch m.name {
 		case "$schema":
@@ -170,16 +170,15 @@ func removeUnsupported(s *value) {
 			return m.value.kind == stringValue && badPattern(m.value.text())
 		case "patternProperties":
 			if m.value.kind == objectValue {
-				m.value.members = slices.DeleteFunc(m.value.members, func(p member) bool {
-					refused = refused || badPattern(p.name)
-					return badPattern(p.name)
-				})
+				patterns := len(m.value.members)
+				m.value.members = slices.DeleteFunc(m.value.members, func(p member) bool { return badPattern(p.name) })
+				removedPattern = len(m.value.members) < patterns
 			}
 		}
 		return false
 	})
-	if refused {
-		// The fields that the pattern allowed must not become unknown ones.
+	if removedPattern {
+		// The fields that the pattern allowed must not be refused as unknown fields.
 		s.members = slices.DeleteFunc(s.members, func(m member) bool {
 			return m.name == "additionalProperties" || m.name == "unevaluatedProperties"
 		})
@@ -187,18 +186,18 @@ func removeUnsupported(s *value) {
 	s.eachSubschema(removeUnsupported)
 }
 
-// maxWeight bounds how many schemas one value may be checked against. A short
-// schema can double it with each reference.
+// maxWeight bounds the weight of a schema: how many schemas, itself included, a value is checked against. In a short
+// schema each reference can double the weight.
 const maxWeight = 10_000
 
-// heaviest returns the weight of the heaviest schema in s, at most maxWeight.
-func (v *validator) heaviest(s *value, memo map[*value]int) int {
+// heaviestWeight returns the largest weight of s and all schemas in it, at most maxWeight.
+func (v *validator) heaviestWeight(s *value, memo map[*value]int) int {
 	w := v.weight(s, memo)
-	s.eachSubschema(func(sub *value) { w = max(w, v.heaviest(sub, memo)) })
+	s.eachSubschema(func(sub *value) { w = max(w, v.heaviestWeight(sub, memo)) })
 	return w
 }
 
-// weight returns the number of schemas that a value is checked against when it is checked against s, including s.
+// weight returns the weight of s, at most maxWeight. memo holds the weights that are known.
 func (v *validator) weight(s *value, memo map[*value]int) int {
 	if s == nil {
 		return 0
@@ -206,7 +205,7 @@ func (v *validator) weight(s *value, memo map[*value]int) int {
 	if w, ok := memo[s]; ok {
 		return w
 	}
-	memo[s] = 1 // in case of a cycle
+	memo[s] = 1 // ends a cycle of references
 	w := 1
 	for _, m := range s.members {
 		switch m.name {
@@ -229,8 +228,8 @@ func (v *validator) weight(s *value, memo map[*value]int) int {
 	return w
 }
 
-func badPattern(p string) bool {
-	_, err := regexp.Compile(p)
+func badPattern(pattern string) bool {
+	_, err := regexp.Compile(pattern)
 	return err != nil
 }
 

@@ -1,9 +1,9 @@
-// Package tooltest tests a [tool.Tool]: what its Info promises, and what programs that run tools rely on.
+// Package tooltest tests a [tool.Tool]: what the tool's Info promises, and what programs that run tools rely on.
 //
 //	func TestWeather(t *testing.T) { tooltest.Run(t, weather) }
 //
-// The tool is really called, some thousand times, with random arguments that fit its schema: give it a temporary
-// directory, a test server or a fake. Run the test with -race.
+// The tool is really called, about a thousand times, with random arguments that fit its schema. So give the tool a
+// temporary directory, a test server or a fake. Run the test with -race.
 package tooltest
 
 import (
@@ -28,8 +28,8 @@ import (
 
 // Options limit what Run does.
 type Options struct {
-	// Calls is how many random arguments of each sort are tried: made from the
-	// schema, and random bytes. Zero is 1000.
+	// Calls is how many arguments are made from the schema, and how many from random bytes. Zero is 1000. The tool is
+	// called with those that are valid.
 	Calls int
 
 	// Context is passed to each call; nil means the context of the test. Use it for values that the tool needs, such
@@ -40,19 +40,19 @@ type Options struct {
 // cancelTimeout is how long a tool may take to end once its context has. It is long because a machine may be busy.
 const cancelTimeout = 10 * time.Second
 
-// Run tests t. It reports, each as an error of the test:
+// Run tests tl. It reports each of these as an error of the test:
 //
 //   - a description that changes, or that cannot be offered to a model
 //   - a schema that is not valid under draft 2020-12
-//   - arguments that are accepted although they are cut off or not an object
+//   - arguments that are accepted although they were cut off or are not an object
 //   - a panic, under random arguments that fit the schema and random bytes
 //   - a call that does not end when its context does
 //   - blocks that are not allowed in a result, and structured results that do not
 //     fit the output schema
-//   - capabilities that judge differently through a wrapper
+//   - calls that are judged differently if the tool is wrapped
 //
-// Calls also run in parallel, for the race detector. The random arguments are the same
-// each time. At most one Options may be given.
+// Calls also run in parallel, for the race detector. The random arguments are the same in each run of the test. At most
+// one Options may be given.
 func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	t.Helper()
 	c := checker{tool: tl, info: tl.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1000}
@@ -72,55 +72,54 @@ func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	}
 }
 
-// A checker tests one tool. Only call, and addProblem, may be called from several goroutines.
+// A checker tests one tool. Only call and addProblem may be called from several goroutines.
 type checker struct {
 	tool   tool.Tool
 	info   tool.Info
-	output *jsonschema.Schema
+	output *jsonschema.Schema // nil if the tool has no valid output schema
 	ctx    context.Context
 	rng    *rand.Rand
-	calls  int
+	calls  int // Options.Calls
 
 	mu       sync.Mutex
-	problems map[string]bool // by their first lines, so that each is reported once
-	ordered  []error
+	problems []error
+	reported map[string]bool // first lines of problems
 }
 
-// addProblem records what is wrong, once: many inputs may cause the same panic.
+// addProblem records a problem unless one with the same first line is recorded: many inputs may cause the same panic.
 func (c *checker) addProblem(format string, a ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := fmt.Errorf("tool %q: "+format, append([]any{c.info.Name}, a...)...)
-	key, _, _ := strings.Cut(err.Error(), "\n")
-	if c.problems[key] {
+	firstLine, _, _ := strings.Cut(err.Error(), "\n")
+	if c.reported[firstLine] {
 		return
 	}
-	if c.problems == nil {
-		c.problems = map[string]bool{}
+	if c.reported == nil {
+		c.reported = map[string]bool{}
 	}
-	c.problems[key] = true
-	c.ordered = append(c.ordered, err)
+	c.reported[firstLine] = true
+	c.problems = append(c.problems, err)
 }
 
-// check runs all checks and returns what is wrong, in the order in which it was found. An
-// external tool is not called.
+// check runs all checks and returns the problems. An external tool is not called.
 func (c *checker) check() []error {
 	c.checkInfo()
 	c.checkRefusals()
 	inputs := c.validInputs()
 	c.checkCapabilities(inputs)
 	if c.info.External {
-		return c.ordered
+		return c.problems
 	}
 	c.checkCancellation(inputs)
 	for _, in := range inputs {
 		c.call(c.ctx, in)
 	}
 	c.callInParallel(inputs)
-	return c.ordered
+	return c.problems
 }
 
-// checkInfo checks the tool's Info and its capabilities' signatures.
+// checkInfo checks the tool's Info and the signatures of its capabilities, and compiles the output schema.
 func (c *checker) checkInfo() {
 	if err := tool.CheckCapabilities(c.tool); err != nil {
 		c.addProblem("%v", err)
@@ -146,18 +145,18 @@ func (c *checker) checkInfo() {
 	}
 }
 
-// compile checks a schema against draft 2020-12. Nothing is loaded for it.
+// compile compiles a schema under draft 2020-12, the library's default. References to files and URLs are errors.
 func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
 	if err != nil {
 		return nil, err
 	}
-	comp := jsonschema.NewCompiler()
-	comp.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := comp.AddResource("tool://schema", doc); err != nil {
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // knows no URL scheme
+	if err := compiler.AddResource("tool://schema", doc); err != nil {
 		return nil, err
 	}
-	return comp.Compile("tool://schema")
+	return compiler.Compile("tool://schema")
 }
 
 // checkRefusals checks that arguments that were cut off or are not an object are refused.
@@ -183,11 +182,10 @@ func (c *checker) validInputs() []json.RawMessage {
 	}
 	g := generator{rng: c.rng}
 	if err := json.Unmarshal(c.info.Input, &g.root); err != nil {
-		return nil // reported already
+		return nil // checkInfo reported the error
 	}
 	for range c.calls {
-		raw, err := json.Marshal(g.value(g.root, 0))
-		if err == nil {
+		if raw, err := json.Marshal(g.value(g.root, 0)); err == nil {
 			keep(raw)
 		}
 	}
@@ -201,18 +199,20 @@ func (c *checker) validInputs() []json.RawMessage {
 	return valid
 }
 
-// checkCapabilities compares the tool with a wrapper of it.
+// checkCapabilities checks that the capabilities do not panic, and that a wrapper does not change the judgement.
 func (c *checker) checkCapabilities(inputs []json.RawMessage) {
 	wrapped := tool.With(c.tool)
-	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
-		if stack := noPanic(func() {
-			// A capability that trusts its input panics on {} or on a path that is a number.
+	// A capability that trusts its input panics on {} or on a path that is a number.
+	careless := []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}
+	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], careless) {
+		if stack := panicStack(func() {
 			c.judge(in)
 			if p, ok := tool.As[tool.Previewer](c.tool); ok {
 				_, _ = p.Preview(c.ctx, in)
 			}
-			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
-			if a.ReadOnly != b.ReadOnly || reflect.TypeOf(a.Checker) != reflect.TypeOf(b.Checker) || !slices.Equal(a.Borrows, b.Borrows) {
+			direct, indirect := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
+			if direct.ReadOnly != indirect.ReadOnly || !slices.Equal(direct.Borrows, indirect.Borrows) ||
+				reflect.TypeOf(direct.Checker) != reflect.TypeOf(indirect.Checker) {
 				c.addProblem("a wrapper hides a capability")
 			}
 		}); stack != "" {
@@ -236,7 +236,7 @@ func (c *checker) judge(input json.RawMessage) {
 	_, _ = call.Checker.Match(p, permission.Rule{Tool: c.info.Name, Pattern: "x", Behavior: permission.Deny})
 }
 
-// checkCancellation checks that a call ends if its context has ended.
+// checkCancellation checks that a call whose context has ended ends too.
 func (c *checker) checkCancellation(inputs []json.RawMessage) {
 	if len(inputs) == 0 {
 		return
@@ -257,7 +257,7 @@ func (c *checker) checkCancellation(inputs []json.RawMessage) {
 
 // call ranges over the tool itself: tool.Run would turn a panic into a result.
 func (c *checker) call(ctx context.Context, input json.RawMessage) {
-	if stack := noPanic(func() {
+	if stack := panicStack(func() {
 		for ch, err := range c.tool.Call(ctx, tool.Call{ID: "call_1", Name: c.info.Name, Input: input}) {
 			if err != nil {
 				return
@@ -288,7 +288,7 @@ func (c *checker) checkChunk(ch tool.Chunk, input json.RawMessage) {
 	}
 }
 
-// callInParallel makes parallel calls, for the race detector.
+// callInParallel makes calls on up to 8 goroutines, for the race detector.
 func (c *checker) callInParallel(inputs []json.RawMessage) {
 	var wg sync.WaitGroup
 	for i := range min(8, len(inputs)) {
@@ -304,8 +304,8 @@ func (c *checker) callInParallel(inputs []json.RawMessage) {
 	wg.Wait()
 }
 
-// noPanic calls fn and returns its panic with the stack, or "".
-func noPanic(fn func()) (stack string) {
+// panicStack calls fn and, if fn panics, returns the panic's value and the stack, else "".
+func panicStack(fn func()) (stack string) {
 	defer func() {
 		if r := recover(); r != nil {
 			stack = fmt.Sprintf("%v\n%s", r, debug.Stack())

@@ -132,8 +132,8 @@ func TestRunFindsToolsThatIgnoreCancellation(t *testing.T) {
 		}))
 		c := checker{tool: stubborn, info: stubborn.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1}
 		c.checkCancellation([]json.RawMessage{json.RawMessage(`{}`)})
-		if len(c.ordered) != 1 || !strings.Contains(c.ordered[0].Error(), "did not end") {
-			t.Errorf("got %v", c.ordered)
+		if len(c.problems) != 1 || !strings.Contains(c.problems[0].Error(), "did not end") {
+			t.Errorf("got %v", c.problems)
 		}
 		time.Sleep(time.Minute)
 	})
