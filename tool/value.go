@@ -11,15 +11,15 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// Limits of JSON from models and servers: validators are recursive, and calculate exactly, for which 1e999999999 needs
-// a gigabyte.
+// Limits of JSON from models and servers. Validators are recursive and use exact arithmetic, in which 1e999999999 takes a
+// gigabyte of memory.
 const (
 	maxDepth    = 500  // of nested lists and objects
-	maxExponent = 400  // positive or negative; a float64 has at most 308
+	maxExponent = 400  // positive or negative; limits exact arithmetic only: the largest float64 has 308
 	maxDigits   = 1000 // of a number before its exponent, with sign and point
 )
 
-// A valueKind is a type of JSON. objectValue must be the last.
+// A valueKind is a type of JSON. objectValue must be the last: arrays indexed by valueKind have objectValue+1 elements.
 type valueKind byte
 
 const (
@@ -31,17 +31,18 @@ const (
 	objectValue
 )
 
+// kindNames are the names in JSON Schema, by valueKind.
 var kindNames = []string{"null", "boolean", "number", "string", "array", "object"}
 
 func (k valueKind) String() string { return kindNames[k] }
 
 // A value is JSON that keeps the order of members and the spelling of numbers, unlike map[string]any: what is not
-// repaired must stay as the model wrote it, and hints name fields in the schema's order. The fields may be
-// changed, but not the bytes of raw, which may share memory with the text that was read.
+// repaired must stay as the model wrote it, and hints name fields in the schema's order. The bytes of raw may share
+// memory with the text that was read, and must not be changed.
 type value struct {
 	kind    valueKind
 	raw     []byte   // the JSON text of a scalar
-	source  string   // what the model wrote for a repaired scalar, if different
+	source  string   // what the model wrote, such as None, if that was repaired to another scalar
 	members []member // of an object
 	items   []*value // of an array
 }
@@ -52,8 +53,8 @@ type member struct {
 	value *value
 }
 
-// parseValue parses JSON. Beyond the grammar it refuses what parsers disagree about (a duplicate member) and what
-// is unreasonably deep or long.
+// parseValue parses JSON. Beyond invalid JSON it refuses what parsers disagree about (a duplicate member), and values
+// beyond the limits above.
 func parseValue(raw []byte) (*value, error) {
 	if !json.Valid(raw) {
 		var v any
@@ -115,7 +116,7 @@ func (p valueParser) composite(open json.Delim, depth int) (*value, error) {
 			v.items = append(v.items, item)
 		}
 	}
-	_, _ = p.Token()
+	_, _ = p.Token() // the closing bracket
 	return v, v.checkUnique()
 }
 
@@ -133,8 +134,8 @@ func checkNumber(raw []byte) error {
 	if i := bytes.IndexAny(raw, "eE"); i >= 0 {
 		mantissa, exponent = raw[:i], raw[i+1:]
 	}
-	e, err := strconv.Atoi(string(exponent))
-	if err == nil && len(mantissa) <= maxDigits && max(e, -e) <= maxExponent {
+	exp, err := strconv.Atoi(string(exponent))
+	if err == nil && len(mantissa) <= maxDigits && max(exp, -exp) <= maxExponent {
 		if _, err = strconv.ParseFloat(string(raw), 64); err == nil {
 			return nil
 		}
@@ -142,8 +143,8 @@ func checkNumber(raw []byte) error {
 	return fmt.Errorf("the number %s is out of range", visible.Cut(string(raw), 30, "…"))
 }
 
-// checkUnique returns an error if two members have the same name. Parsers disagree on which one counts, so that the
-// arguments that run might not be those that were judged.
+// checkUnique returns an error if two members have the same name. Parsers disagree on which of the two counts, so the tool
+// might run with other arguments than the permission check saw.
 func (v *value) checkUnique() error {
 	seen := make(map[string]bool, len(v.members))
 	for _, m := range v.members {
@@ -162,9 +163,7 @@ func unquote(raw []byte) string {
 		return string(inner)
 	}
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return string(inner)
-	}
+	_ = json.Unmarshal(raw, &s) // raw is valid JSON
 	return s
 }
 
@@ -178,7 +177,7 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, data...)
 }
 
-// text returns the text of a string. Of other values it returns what the model wrote, such as None, or their JSON.
+// text returns the text of a string. For another value it returns the source, or the JSON if there is no source.
 func (v *value) text() string {
 	switch {
 	case v.kind == stringValue:
@@ -189,7 +188,7 @@ func (v *value) text() string {
 	return string(v.appendJSON(nil))
 }
 
-// get returns the member of that name, or nil. It may be called on nil.
+// get returns the value of the member called name, or nil. v may be nil.
 func (v *value) get(name string) *value {
 	if v == nil || v.kind != objectValue {
 		return nil
@@ -202,7 +201,7 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// child returns the member or item of v that part, a name or an index, selects, or nil. It may be called on nil.
+// child returns the member of v with the name part or the item of v with the index part, or nil. v may be nil.
 func (v *value) child(part string) *value {
 	if v == nil || v.kind != arrayValue {
 		return v.get(part)
@@ -213,7 +212,7 @@ func (v *value) child(part string) *value {
 	return nil
 }
 
-// at returns the value at a location, which has the names and indexes on the way from v, or nil.
+// at returns the value at loc, or nil. loc has the names and indexes that lead from v to the value.
 func (v *value) at(loc []string) *value {
 	for _, part := range loc {
 		v = v.child(part)
@@ -221,21 +220,21 @@ func (v *value) at(loc []string) *value {
 	return v
 }
 
-// parent returns the object or array around the value at a location, and the value's name or index in it; nil for v
-// itself.
-func (v *value) parent(loc []string) (*value, string) {
+// parent returns the object or array around the value at loc, and the name or index of that value. The value v itself has
+// no parent.
+func (v *value) parent(loc []string) (parent *value, name string) {
 	if len(loc) == 0 {
 		return nil, ""
 	}
 	return v.at(loc[:len(loc)-1]), loc[len(loc)-1]
 }
 
-// hasText reports whether a list contains a text. The list may be nil.
+// hasText reports whether the array list has an item that is the string text. list may be nil.
 func hasText(list *value, text string) bool {
 	return list != nil && slices.ContainsFunc(list.items, func(v *value) bool { return v.kind == stringValue && v.text() == text })
 }
 
-// appendJSON appends the compact encoding.
+// appendJSON appends the value as compact JSON.
 func (v *value) appendJSON(b []byte) []byte {
 	switch v.kind {
 	case objectValue:
@@ -262,16 +261,16 @@ func (v *value) appendJSON(b []byte) []byte {
 	return append(b, v.raw...)
 }
 
-// generic returns the value for the validator. Numbers are json.Number, so that they are checked
-// before they are rounded.
+// generic returns the value as the jsonschema library reads it. Numbers are json.Number, which the library checks without
+// rounding.
 func (v *value) generic() any {
 	switch v.kind {
 	case objectValue:
-		m := make(map[string]any, len(v.members))
-		for _, e := range v.members {
-			m[e.name] = e.value.generic()
+		object := make(map[string]any, len(v.members))
+		for _, m := range v.members {
+			object[m.name] = m.value.generic()
 		}
-		return m
+		return object
 	case arrayValue:
 		list := make([]any, len(v.items))
 		for i, item := range v.items {
@@ -288,7 +287,7 @@ func (v *value) generic() any {
 	return nil
 }
 
-// clone returns a copy whose members and items may be changed.
+// clone returns a deep copy.
 func (v *value) clone() *value {
 	c := *v
 	c.members, c.items = slices.Clone(v.members), slices.Clone(v.items)
@@ -301,32 +300,23 @@ func (v *value) clone() *value {
 	return &c
 }
 
-// replace puts with in place of a member or item, or adds it as a member. If with is nil it removes the member. It
-// reports whether it could: items must exist and are not removed.
-func (v *value) replace(name string, with *value) bool {
-	if v == nil {
+// replace sets the member called name, or the existing item with the index name, to replacement. A nil replacement
+// removes the member. It returns false if v has no such item, the item would be removed, or v is a scalar or nil.
+func (v *value) replace(name string, replacement *value) bool {
+	if v != nil && v.kind == objectValue {
+		if replacement == nil {
+			v.members = slices.DeleteFunc(v.members, func(m member) bool { return m.name == name })
+		} else if i := slices.IndexFunc(v.members, func(m member) bool { return m.name == name }); i >= 0 {
+			v.members[i].value = replacement
+		} else {
+			v.members = append(v.members, member{name, replacement})
+		}
+		return true
+	}
+	if v.child(name) == nil || replacement == nil {
 		return false
 	}
-	switch v.kind {
-	case objectValue:
-		i := slices.IndexFunc(v.members, func(m member) bool { return m.name == name })
-		switch {
-		case with == nil && i >= 0:
-			v.members = slices.Delete(v.members, i, i+1)
-		case with == nil:
-		case i >= 0:
-			v.members[i].value = with
-		default:
-			v.members = append(v.members, member{name, with})
-		}
-		return true
-	case arrayValue:
-		i, err := strconv.Atoi(name)
-		if err != nil || i < 0 || i >= len(v.items) || with == nil {
-			return false
-		}
-		v.items[i] = with
-		return true
-	}
-	return false
+	i, _ := strconv.Atoi(name) // a number, as child found the item
+	v.items[i] = replacement
+	return true
 }

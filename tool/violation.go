@@ -29,12 +29,12 @@ type violation struct {
 	path  string // as in code: lines[0].n; empty for the arguments as a whole
 	text  string
 	loc   []string // the path as names and indexes
-	drop  bool     // the field must not be given
-	meant string   // the field that was probably meant, if drop is set
+	drop  bool     // the field at loc must not be given
+	meant string   // if drop is set: the field that was probably meant, or empty
 }
 
-// explain returns, for a model, why arguments do not fit: what is wrong, sorted by path, since the
-// library's errors are in the order of a Go map, and an example.
+// explain tells a model why arguments do not fit: the violations and an example. The violations are sorted by path, since
+// the library returns them in the order of a Go map.
 func (v *validator) explain(name string, args *value, err *jsonschema.ValidationError) string {
 	x := explainer{validator: v, args: args}
 	x.collect(err)
@@ -46,20 +46,20 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 	var b strings.Builder
 	previous := ""
 	fmt.Fprintf(&b, "The arguments of %s do not fit its schema:\n", name)
-	for i, f := range x.violations {
+	for i, wrong := range x.violations {
 		if i == maxViolations {
 			fmt.Fprintf(&b, "- and %d more\n", len(x.violations)-i)
 			break
 		}
-		if text := f.text; i > 0 && text == previous && strings.HasPrefix(text, unknownField) {
-			f.text = unknownField // the line before lists the known fields
+		if wrong.text == previous && strings.HasPrefix(previous, unknownField) {
+			wrong.text = unknownField // an earlier line lists the known fields
 		} else {
-			previous = text
+			previous = wrong.text
 		}
-		if f.path != "" {
-			f.path += ": "
+		if wrong.path != "" {
+			wrong.path += ": "
 		}
-		fmt.Fprintf(&b, "- %s%s\n", f.path, f.text)
+		fmt.Fprintf(&b, "- %s%s\n", wrong.path, wrong.text)
 	}
 	if e := cmp.Or(v.corrected(args, &x), v.requiredExample()); e != "" {
 		fmt.Fprintf(&b, "A valid example: %s\n", e)
@@ -78,13 +78,15 @@ func (x *explainer) add(loc []string, format string, a ...any) {
 	x.violations = append(x.violations, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
 }
 
-// addDrop adds a violation that is fixed by omitting the field.
-func (x *explainer) addDrop(loc []string, format string, a ...any) {
+// addDrop adds a violation that is fixed by omitting the field at loc, and returns it.
+func (x *explainer) addDrop(loc []string, format string, a ...any) *violation {
 	x.add(loc, format, a...)
-	x.violations[len(x.violations)-1].drop = true
+	added := &x.violations[len(x.violations)-1]
+	added.drop = true
+	return added
 }
 
-// collect adds the leaves of a tree of errors. The errors above them say nothing more.
+// collect adds the leaves of a tree of errors. Only the leaves say what is wrong.
 func (x *explainer) collect(e *jsonschema.ValidationError) {
 	loc := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
@@ -101,11 +103,11 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 			x.add(append(slices.Clone(loc), name), "missing%s", x.hint(loc, name))
 		}
 		for _, name := range x.undescribed(loc) {
-			x.unknown(loc, name)
+			x.addUnknown(loc, name)
 		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
-			x.unknown(loc, name)
+			x.addUnknown(loc, name)
 		}
 	case *kind.Type:
 		x.add(loc, "got %s, want %s", x.show(loc), article(k.Want))
@@ -132,7 +134,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	case *kind.FalseSchema: // a field whose schema is false
 		x.addDrop(loc, "must not be given")
 	case *kind.PropertyNames:
-		// The location may be wrong: the library reuses its array.
+		// Without loc, which may be wrong here: the library reuses the slice.
 		x.add(nil, "the field name %q is not allowed%s", visible.Cut(k.Property, maxShown, "…"), nameRule(e))
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
@@ -146,7 +148,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	}
 }
 
-// nameRule describes the pattern for names of fields.
+// nameRule describes the pattern that a field's name broke, or returns "" if no pattern was broken.
 func nameRule(e *jsonschema.ValidationError) string {
 	for len(e.Causes) > 0 {
 		e = e.Causes[0]
@@ -157,7 +159,7 @@ func nameRule(e *jsonschema.ValidationError) string {
 	return ""
 }
 
-// boundText describes the limit of a value or a size; "" for other keywords.
+// boundText describes the limit of a value or a size, or returns "" if another keyword was violated.
 func boundText(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Minimum:
@@ -204,36 +206,36 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// alternatives adds the violations of a failed anyOf or oneOf. It takes the branch with the fewest violations, among
-// those that allow the value's type. If no branch does, it adds the types of all branches.
+// alternatives adds the violations of a failed anyOf or oneOf. Of the branches that allow the value's type it takes the
+// branch with the fewest violations. If no branch allows the type, it adds the types of all branches.
 func (x *explainer) alternatives(e *jsonschema.ValidationError) {
-	var meant []*jsonschema.ValidationError
-	var want []string
-	for _, c := range e.Causes {
-		if k, ok := branchType(c); ok && slices.Equal(c.InstanceLocation, e.InstanceLocation) {
+	var candidates []*jsonschema.ValidationError // the errors of the branches that allow the type
+	var want []string                            // the types that the other branches allow
+	for _, branch := range e.Causes {
+		if k, ok := typeError(branch); ok && slices.Equal(branch.InstanceLocation, e.InstanceLocation) {
 			want = append(want, k.Want...)
 		} else {
-			meant = append(meant, c)
+			candidates = append(candidates, branch)
 		}
 	}
-	if len(meant) == 0 {
+	if len(candidates) == 0 {
 		slices.Sort(want)
 		x.add(e.InstanceLocation, "got %s, want %s", x.show(e.InstanceLocation), article(slices.Compact(want)))
 		return
 	}
-	best := x.violations
-	for i, c := range meant {
+	var best []violation
+	for i, candidate := range candidates {
 		branch := explainer{validator: x.validator, args: x.args}
-		branch.collect(c)
-		if i == 0 || len(x.violations)+len(branch.violations) < len(best) {
-			best = slices.Concat(x.violations, branch.violations)
+		branch.collect(candidate)
+		if i == 0 || len(branch.violations) < len(best) {
+			best = branch.violations
 		}
 	}
-	x.violations = best
+	x.violations = append(x.violations, best...)
 }
 
-// branchType returns the type error of a branch if it has no other error.
-func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
+// typeError returns the type error in the tree e, if e has no other leaf.
+func typeError(e *jsonschema.ValidationError) (*kind.Type, bool) {
 	for len(e.Causes) == 1 {
 		e = e.Causes[0]
 	}
@@ -243,26 +245,26 @@ func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 
 const unknownField = "no such field"
 
-// unknown adds a field that does not exist.
-func (x *explainer) unknown(loc []string, name string) {
+// addUnknown adds a violation for the field called name of the object at loc, which its schema does not have.
+func (x *explainer) addUnknown(loc []string, name string) {
 	known := x.validator.fieldNames(x.schemaAt(loc))
-	at := append(slices.Clone(loc), name)
-	switch similar := near.Names(name, known, 1); {
+	similar, sameType := near.Names(name, known, 1), x.meantField(loc, name)
+	loc = append(slices.Clone(loc), name)
+	switch {
 	case len(similar) > 0:
-		x.addDrop(at, unknownField+"; did you mean %q?", similar[0])
-		x.violations[len(x.violations)-1].meant = similar[0]
-	case x.meantField(loc, name) != "":
-		// The example does not get its value, since only the type suggests that this field was meant.
-		x.addDrop(at, unknownField+"; did you mean %q?", x.meantField(loc, name))
+		x.addDrop(loc, unknownField+"; did you mean %q?", similar[0]).meant = similar[0]
+	case sameType != "":
+		// meant stays empty, as only the type suggests this field: the example must not get the value that was given.
+		x.addDrop(loc, unknownField+"; did you mean %q?", sameType)
 	case len(known) == 0:
-		x.addDrop(at, unknownField+"; no field is allowed here")
+		x.addDrop(loc, unknownField+"; no field is allowed here")
 	default:
-		x.addDrop(at, unknownField+"; the fields are %s", strings.Join(known, ", "))
+		x.addDrop(loc, unknownField+"; the fields are %s", strings.Join(known, ", "))
 	}
 }
 
-// undescribed returns the fields of an object that its schema does not describe but allows. If required fields are
-// missing, these may be the missing fields under wrong names.
+// undescribed returns the fields of the object at loc that its schema allows but does not describe. If required fields
+// are missing, the undescribed fields may be the missing fields under wrong names.
 func (x *explainer) undescribed(loc []string) (names []string) {
 	s, object := x.validator.resolve(x.schemaAt(loc)), x.args.at(loc)
 	if s.get("properties") == nil || object == nil {
@@ -278,14 +280,14 @@ func (x *explainer) undescribed(loc []string) (names []string) {
 			names = append(names, m.name)
 		}
 		if len(names) > maxChoices {
-			return nil // too many to be misnamed
+			return nil // an object with free keys
 		}
 	}
 	return names
 }
 
-// meantField returns the required field that was probably meant by the unknown field called name: the only missing field
-// of its type, if it is also the only unknown field of that type.
+// meantField returns the required field that was probably meant by the unknown field called name, or "": the only missing
+// field whose type fits the given value, if the type fits the value of no other unknown field.
 func (x *explainer) meantField(loc []string, name string) string {
 	s, object := x.validator.resolve(x.schemaAt(loc)), x.args.at(loc)
 	required := s.get("required")
@@ -312,7 +314,7 @@ func (x *explainer) meantField(loc []string, name string) string {
 	return missing[0]
 }
 
-// hint describes a missing field: its types and the beginning of its description.
+// hint describes the missing field called name: the types, and the beginning of the description.
 func (x *explainer) hint(loc []string, name string) string {
 	s := x.validator.property(x.schemaAt(loc), name)
 	if s == nil {
@@ -331,6 +333,7 @@ func (x *explainer) hint(loc []string, name string) string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
+// schemaAt returns the schema of the value at loc, or nil.
 func (x *explainer) schemaAt(loc []string) *value {
 	s := x.validator.schema
 	for _, part := range loc {
@@ -356,7 +359,7 @@ func (x *explainer) showDuration(loc []string) string {
 
 func (x *explainer) show(loc []string) string {
 	v := x.args.at(loc)
-	if v == nil { // the name of a field, which is not a value
+	if v == nil { // loc leads to the name of a field, not to a value
 		return "something else"
 	}
 	shown := visible.Cut(string(v.appendJSON(nil)), maxShown, "…")
@@ -367,7 +370,7 @@ func (x *explainer) show(loc []string) string {
 	return shown
 }
 
-// pathOf writes a location as code would: lines[0].n.
+// pathOf formats the location loc in v as code would: lines[0].n.
 func pathOf(v *value, loc []string) string {
 	var b strings.Builder
 	for _, part := range loc {
@@ -403,7 +406,7 @@ func article(types []string) string {
 	return strings.Join(named, " or ")
 }
 
-// choices lists the values that are allowed, with a limit.
+// choices lists the values in want, at most maxChoices of them.
 func choices(want []any) string {
 	shown := make([]string, 0, len(want))
 	for i, w := range want {
@@ -411,7 +414,7 @@ func choices(want []any) string {
 			shown = append(shown, fmt.Sprintf("%d more", len(want)-i))
 			break
 		}
-		data, _ := json.Marshal(w) // it was decoded from JSON
+		data, _ := json.Marshal(w) // w was decoded from JSON
 		shown = append(shown, visible.Cut(string(data), maxShown, "…"))
 	}
 	if len(shown) == 1 {

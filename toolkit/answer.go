@@ -13,19 +13,19 @@ import (
 type openGroup struct {
 	Name         string      `json:"name"`
 	Opened       bool        `json:"opened,omitempty"` // by this call
-	Tools        []toolLine  `json:"tools,omitempty"`  // of a group that was opened
-	Failed       []string    `json:"failed,omitempty"` // its sources that could not be listed
+	Tools        []toolLine  `json:"tools,omitempty"`  // nil if the answer does not list the tools of this group
+	Failed       []string    `json:"failed,omitempty"` // why sources of the group could not be listed
 	Instructions string      `json:"instructions,omitempty"`
 	Skills       []skillLine `json:"skills,omitempty"`
 
 	empty bool // sources failed, and the group has neither tools nor skills
 }
 
-// A toolLine is a tool in an answer, without its schema. Groups is only set by a search.
+// A toolLine is a tool in an answer, without the tool's schema.
 type toolLine struct {
 	Name   string   `json:"name"`
-	Groups []string `json:"groups,omitempty"`
-	Line   string   `json:"description,omitempty"`
+	Groups []string `json:"groups,omitempty"`      // only in the answer of a search
+	Line   string   `json:"description,omitempty"` // from firstLine
 }
 
 // A skillLine is a skill in an answer.
@@ -44,35 +44,35 @@ type transitionReport struct {
 // A failedGroup is open but has no tools.
 type failedGroup struct {
 	Name   string   `json:"name"`
-	Failed []string `json:"failed"` // its sources
+	Failed []string `json:"failed"` // why sources of the group could not be listed
 }
 
-// text returns the answer for the model; leftOut says that groups were closed because the call left them out.
-func (o *transitionReport) text(leftOut bool) string {
+// text returns the answer for the model; see reportOptions for closesOmitted.
+func (t *transitionReport) text(closesOmitted bool) string {
 	var b strings.Builder
-	if len(o.Active) == 0 {
+	if len(t.Active) == 0 {
 		b.WriteString("No group is open now.")
 	} else {
-		fmt.Fprintf(&b, "Open now: %s.", groupNames(o.Active))
+		fmt.Fprintf(&b, "Open now: %s.", groupNames(t.Active))
 	}
-	if len(o.Closed) > 0 {
+	if len(t.Closed) > 0 {
 		b.WriteString(" Closed just now")
-		if leftOut {
+		if closesOmitted {
 			b.WriteString(", because you left them out")
 		}
-		fmt.Fprintf(&b, ": %s.", strings.Join(o.Closed, ", "))
+		fmt.Fprintf(&b, ": %s.", strings.Join(t.Closed, ", "))
 	}
-	for _, g := range o.Unavailable {
+	for _, g := range t.Unavailable {
 		fmt.Fprintf(&b, "\n%s has no tools, as they could not be listed: %s. Opening it again later tries again; tell the user if the task needs it.",
 			g.Name, strings.Join(g.Failed, " "))
 	}
-	for _, g := range o.Active {
+	for _, g := range t.Active {
 		g.write(&b)
 	}
 	return b.String()
 }
 
-// reminder returns a text about the open groups: which they are, and how to use them.
+// reminder names the open groups for the model, with their instructions and skills.
 func reminder(groups []openGroup) string {
 	if len(groups) == 0 {
 		return ""
@@ -98,7 +98,7 @@ func groupNames(groups []openGroup) string {
 	return strings.Join(names, ", ")
 }
 
-// write appends what the model must know about the group, unless that is nothing.
+// write appends the group's tools, failures, instructions and skills, or nothing if the group has none of these.
 func (g *openGroup) write(b *strings.Builder) {
 	if len(g.Tools)+len(g.Failed)+len(g.Skills) == 0 && g.Instructions == "" {
 		return
@@ -127,17 +127,17 @@ func (g *openGroup) write(b *strings.Builder) {
 
 // reportOptions say what the answer of a control tool includes.
 type reportOptions struct {
-	newOnly  bool // instructions and skills only of groups that were opened
-	leftOut  bool // groups were closed because the call left them out
-	allTools bool // tools of all open groups, not only of those that were opened
+	newOnly       bool // instructions and skills only of the groups that this call opened
+	closesOmitted bool // the tool closes the groups that a call does not name, and the answer says so
+	allTools      bool // tools of all open groups, not only of the groups that this call opened
 }
 
-// report returns the answer of a control tool: what was opened, with a line for each tool, what failed, what was
-// closed, and the instructions and skills of open groups. They are in this answer and not in the system prompt
-// because the end of a conversation can change without invalidating the provider's cache. A group whose sources
-// failed and that has nothing else is reported as unavailable, although it is open in the scope: its tools appear
-// once a source can be listed.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how reportOptions) (answer, error) {
+// report returns the answer of a control tool: the open groups with their instructions and skills, the tools of the
+// groups that the call opened, failures, and the groups that the call closed. Instructions and skills are in this
+// answer and not in the system prompt because the end of a conversation can change without invalidating the
+// provider's cache. An empty group whose sources failed is reported as unavailable, although it is open in the scope:
+// its tools appear once a source can be listed.
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, opts reportOptions) (answer, error) {
 	c := tk.current.Load()
 	r := c.stateOf(s)
 	c.evalPredicates(r)
@@ -152,22 +152,22 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how report
 		case g.empty:
 			data.Unavailable = append(data.Unavailable, failedGroup{g.Name, g.Failed})
 			continue
-		case g.Opened || how.allTools:
+		case g.Opened || opts.allTools:
 			g.Tools = c.toolLines(c.index[g.Name], r)
 		default:
-			g.Failed = nil
+			g.Failed = nil // an earlier answer reported the failures
 		}
-		if how.newOnly && !g.Opened {
+		if opts.newOnly && !g.Opened {
 			g.Instructions, g.Skills = "", nil
 		}
 		data.Active = append(data.Active, g)
 	}
-	return answer{text: data.text(how.leftOut), data: data}, nil
+	return answer{text: data.text(opts.closesOmitted), data: data}, nil
 }
 
 // openGroups describes the groups that are open and granted, in order of registration,
 // and returns the skills that could not be loaded.
-func (c *catalogue) openGroups(ctx context.Context, r *scopeState) (out []openGroup, skipped []Skipped, err error) {
+func (c *catalogue) openGroups(ctx context.Context, r *scopeState) (groups []openGroup, skipped []Skipped, err error) {
 	for i, g := range c.groups {
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
@@ -177,28 +177,28 @@ func (c *catalogue) openGroups(ctx context.Context, r *scopeState) (out []openGr
 			return nil, skipped, err
 		}
 		skipped = append(skipped, broken...)
-		o := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.sourceFailures(g.sources)}
-		o.empty = len(o.Failed) > 0 && len(g.entries)+len(skills) == 0
+		group := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.sourceFailures(g.sources)}
+		group.empty = len(group.Failed) > 0 && len(g.entries)+len(skills) == 0
 		for _, s := range skills {
-			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
+			group.Skills = append(group.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
 		}
-		out = append(out, o)
+		groups = append(groups, group)
 	}
-	return out, skipped, nil
+	return groups, skipped, nil
 }
 
-// toolLines returns the visible tools of the group, with the first line of their descriptions.
-func (c *catalogue) toolLines(g int, r *scopeState) []toolLine {
-	var out []toolLine
-	for _, e := range c.groups[g].entries {
+// toolLines returns the visible tools of a group, with the first lines of their descriptions.
+func (c *catalogue) toolLines(group int, r *scopeState) []toolLine {
+	var lines []toolLine
+	for _, e := range c.groups[group].entries {
 		if c.visible(e, r) {
-			out = append(out, toolLine{Name: e.name, Line: firstLine(e.tool.Info().Description)})
+			lines = append(lines, toolLine{Name: e.name, Line: firstLine(e.tool.Info().Description)})
 		}
 	}
-	return out
+	return lines
 }
 
-// firstLine returns the first line or sentence, of at most about 120 bytes.
+// firstLine returns the first sentence of the first line of s, cut between words to about 120 bytes.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	if before, _, ok := strings.Cut(s, ". "); ok {
@@ -209,7 +209,7 @@ func firstLine(s string) string {
 		return s
 	}
 	end := strings.LastIndexByte(s[:limit], ' ')
-	if end <= 0 {
+	if end <= 0 { // one long word
 		end = limit
 	}
 	return visible.Cut(s, end, " …")

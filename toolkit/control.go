@@ -74,7 +74,7 @@ func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Res
 // ReportAll is like Report, for a control whose calls name all groups that should be open: it
 // includes the instructions and skills of all open groups, and their tools too if nothing has changed.
 func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
-	a, err := tk.report(ctx, s, out, reportOptions{leftOut: true, allTools: !out.Changed()})
+	a, err := tk.report(ctx, s, out, reportOptions{closesOmitted: true, allTools: !out.Changed()})
 	return a.result(), err
 }
 

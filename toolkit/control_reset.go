@@ -97,7 +97,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out, reportOptions{newOnly: r.NewOnly && out.Changed(), leftOut: true, allTools: !out.Changed()})
+			return tk.report(ctx, s, out, reportOptions{newOnly: r.NewOnly && out.Changed(), closesOmitted: true, allTools: !out.Changed()})
 		},
 	}}
 }
