@@ -327,7 +327,7 @@ func (r *repairer) members(closing byte) (*value, error) {
 		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
 			return v, v.checkUnique()
-		case c == ']' || c == ')': // no array or call is open
+		case c == ']' || c == ')': // neither closes an object
 			r.note("extra bracket")
 			r.pos++
 			continue

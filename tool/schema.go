@@ -18,7 +18,7 @@ type inputType struct {
 	typ         reflect.Type
 	schema      json.RawMessage
 	defaults    json.RawMessage // an object, or nil
-	hasDuration bool            // a value may contain a time.Duration, which JSON writes as text
+	hasDuration bool            // a value may contain a time.Duration, which models write as text
 	generation  int             // docs.Generation when the schema was made
 }
 
