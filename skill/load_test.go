@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -389,6 +390,33 @@ func TestUnchangedTreeIsNotOpened(t *testing.T) {
 		t.Errorf("%d skills", len(got))
 	}
 	step("unchanged again", 0, n+3)
+}
+
+// TestUnreadableFileIsReadAgain: a repair of the permissions changes neither the size nor the time of a file.
+func TestUnreadableFileIsReadAgain(t *testing.T) {
+	files := lockable{fstest.MapFS{"pdf/SKILL.md": {Data: []byte(source("pdf", "x"))}}, new(atomic.Bool)}
+	files.locked.Store(true)
+	l := FS(files)
+	if skills, diagnostics := load(t, l); len(skills) != 0 || len(diagnostics) != 1 || diagnostics[0].Rule != "unreadable" {
+		t.Fatalf("locked: %q, %v", names(skills), diagnostics)
+	}
+	files.locked.Store(false)
+	if skills, diagnostics := load(t, l); len(skills) != 1 || len(diagnostics) != 0 {
+		t.Errorf("unlocked: %q, %v", names(skills), diagnostics)
+	}
+}
+
+// A lockable file system opens no SKILL.md while it is locked.
+type lockable struct {
+	fstest.MapFS
+	locked *atomic.Bool
+}
+
+func (f lockable) Open(name string) (fs.File, error) {
+	if f.locked.Load() && isSkillFile(path.Base(name)) {
+		return nil, fs.ErrPermission
+	}
+	return f.MapFS.Open(name)
 }
 
 func TestDiskChanges(t *testing.T) {

@@ -162,7 +162,7 @@ func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 // load reads the skill file of a folder, or returns the cached one.
 func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit {
 	st := s.stamp(name, info)
-	if old, ok := s.cached[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].matches(info) {
+	if old, ok := s.cached[folder]; ok && !old.volatile && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].matches(info) {
 		return old
 	}
 	r := &report{file: s.path(name)}
