@@ -111,12 +111,13 @@ type walker struct {
 	block    int // the offset of the block that is visited
 }
 
-// lineOf returns the line number of an offset. It counts from the last one, since offsets usually rise.
+// lineOf returns the line number of an offset. It counts from the offset of the last call, which is usually near.
 func (w *walker) lineOf(offset int) int {
 	if offset < w.at {
-		return w.line - bytes.Count(w.src[offset:w.at], []byte("\n"))
+		w.line -= bytes.Count(w.src[offset:w.at], []byte("\n"))
+	} else {
+		w.line += bytes.Count(w.src[w.at:offset], []byte("\n"))
 	}
-	w.line += bytes.Count(w.src[w.at:offset], []byte("\n"))
 	w.at = offset
 	return w.line
 }

@@ -2,55 +2,53 @@ package skill
 
 import "strings"
 
-// Limits of the markdown parser's input. The parser's time is quadratic in the marks of a paragraph and in the
-// depth of nesting, so that a small file could take minutes. Readable texts are far below the limits.
+// Limits of the markdown parser's input, far above what a readable text has. The parser's time is quadratic in the marks
+// of a paragraph and in the depth of nesting, so that without limits a small file could take minutes.
 const (
 	maxMarks   = 2000
 	maxNesting = 32
 )
 
-// marks are the characters that the inline parser remembers until it finds the matching one.
+// marks are the characters for which the inline parser looks for a closing counterpart.
 const marks = "*_[]!<&`"
 
-// limitMarkup replaces marks beyond the limits, byte for byte, so that offsets stay valid.
-// It returns most texts unchanged.
+// limitMarkup replaces each mark and marker beyond the limits by an x, so that offsets stay valid.
 func limitMarkup(text string) string {
 	var out []byte // a copy, from the first replacement on
-	replace := func(from, to int, set string) {
+	replace := func(from, to int, chars string) {
 		if out == nil {
 			out = []byte(text)
 		}
 		for i := from; i < to; i++ {
-			if strings.IndexByte(set, text[i]) >= 0 {
+			if strings.IndexByte(chars, text[i]) >= 0 {
 				out[i] = 'x'
 			}
 		}
 	}
-	seen := 0 // marks in this paragraph
-	at := 0
+	marksSeen := 0 // in this paragraph; a quotation or list item begins another
+	lineStart := 0
 	for line := range strings.Lines(text) {
-		prefix, deep := containers(line)
-		if deep >= 0 {
-			replace(at+deep, at+prefix, ">-+*0123456789")
+		prefix, tooDeep := containers(line)
+		if tooDeep >= 0 {
+			replace(lineStart+tooDeep, lineStart+prefix, ">-+*0123456789")
 		}
-		rest := line[prefix:]
-		switch {
-		case strings.TrimSpace(rest) == "", prefix > 0 && strings.TrimLeft(line[:prefix], " \t") != "":
-			seen = 0 // a blank line, a list item, a quotation
-		case strings.HasPrefix(rest, "```"), strings.HasPrefix(rest, "~~~"):
-			at += len(line)
-			continue // keep the fence
+		if isContainer := strings.TrimSpace(line[:prefix]) != ""; isContainer || strings.TrimSpace(line) == "" {
+			marksSeen = 0
 		}
-		for i := range len(rest) {
-			if strings.IndexByte(marks, rest[i]) < 0 {
+		first := prefix
+		if strings.HasPrefix(line[prefix:], "```") { // keep the fence of a code block, or what follows would become markdown
+			first = len(line) - len(strings.TrimLeft(line[prefix:], "`"))
+		}
+		for i := first; i < len(line); i++ {
+			if strings.IndexByte(marks, line[i]) < 0 {
 				continue
 			}
-			if seen++; seen > maxMarks {
-				replace(at+prefix+i, at+len(line), marks)
+			if marksSeen++; marksSeen > maxMarks {
+				replace(lineStart+i, lineStart+len(line), marks)
 				break
 			}
 		}
-		at += len(line)
+		lineStart += len(line)
 	}
 	if out == nil {
 		return text
@@ -58,11 +56,11 @@ func limitMarkup(text string) string {
 	return string(out)
 }
 
-// containers measures the markers of quotations and lists at the beginning of a line: prefix is the length of all of
-// them, deep the offset of the first that is nested too deep, or -1.
-func containers(line string) (prefix, deep int) {
-	deep = -1
-	n := 0
+// containers measures the markers of quotations and lists at the beginning of a line: prefix is the length of all
+// markers, tooDeep the offset of the first marker beyond maxNesting, or -1.
+func containers(line string) (prefix, tooDeep int) {
+	tooDeep = -1
+	markers := 0
 	for i := 0; i < len(line); {
 		end := i
 		switch c := line[i]; {
@@ -76,19 +74,19 @@ func containers(line string) (prefix, deep int) {
 				end++
 			}
 			if end == len(line) || line[end] != '.' && line[end] != ')' {
-				return i, deep
+				return i, tooDeep
 			}
 			end++
 		default:
-			return i, deep
+			return i, tooDeep
 		}
 		if line[i] != '>' && (end == len(line) || line[end] != ' ' && line[end] != '\t' && line[end] != '\n') {
-			return i, deep
+			return i, tooDeep
 		}
-		if n++; n > maxNesting && deep < 0 {
-			deep = i
+		if markers++; markers > maxNesting && tooDeep < 0 {
+			tooDeep = i
 		}
 		i = end
 	}
-	return len(line), deep
+	return len(line), tooDeep
 }
