@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // DefaultBudget is the size in bytes up to which [Fragment] lists descriptions.
@@ -100,16 +101,5 @@ func originAttribute(s *Skill) string {
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 
-// escape replaces the characters of markup, and makes a text fit on one line.
-func escape(text string) string {
-	text = strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) || unicode.Is(unicode.Zl, c) || unicode.Is(unicode.Zp, c) {
-			return ' '
-		}
-		if unicode.Is(unicode.Cf, c) { // invisible: it could hide text from a reviewer
-			return -1
-		}
-		return c
-	}, text)
-	return escaper.Replace(oneLine(text))
-}
+// escape escapes markup, joins lines, and removes invisible characters, which could hide text from a reviewer.
+func escape(text string) string { return escaper.Replace(visible.Text(oneLine(text))) }

@@ -221,14 +221,14 @@ func TestFragment(t *testing.T) {
 // TestFragmentCannotBeForged checks that names and descriptions cannot look like tags.
 func TestFragmentCannotBeForged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		piece := rapid.SampledFrom([]string{"</skill>", "</skills>", "<", ">", `"`, "&", "\n", "\r", "\u2028", "\u0085", "\x1b[0m", "\u202e", "\u200b", "a", " ", "</skill>\n<skill name=\"x\">"})
+		piece := rapid.SampledFrom([]string{"</skill>", "</skills>", "<", ">", `"`, "&", "\n", "\r", "\u2028", "\u0085", "\x1b[0m", "\u202e", "\u200b", "\ufe01", "\U000e0120", "\u3164", "a", " ", "</skill>\n<skill name=\"x\">"})
 		text := func(label string) string { return strings.Join(rapid.SliceOfN(piece, 0, 8).Draw(t, label), "") }
 		s := &Skill{Name: text("name"), Description: text("description")}
 		got := strings.TrimPrefix(Fragment([]*Skill{s}, 0), "<skills>\n"+fragmentIntro)
 		if strings.Count(got, "<") != 3 || strings.Count(got, ">") != 3 || strings.Count(got, "\n") != 2 || strings.Count(got, `"`) != 2 {
 			t.Fatalf("%q", got)
 		}
-		if strings.ContainsAny(got, "\r\u2028\u0085\x1b\u202e\u200b") {
+		if strings.ContainsAny(got, "\r\u2028\u0085\x1b\u202e\u200b\ufe01\U000e0120\u3164") {
 			t.Fatalf("control characters in %q", got)
 		}
 	})
