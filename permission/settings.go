@@ -143,7 +143,7 @@ func (s *Settings) JSON() ([]byte, error) {
 	for _, b := range []Behavior{Allow, Ask, Deny} {
 		list := []string{}
 		for _, r := range s.Policy.Rules {
-			if r.Behavior == b {
+			if r.effect() == b {
 				list = append(list, r.String())
 			}
 		}

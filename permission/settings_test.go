@@ -51,6 +51,21 @@ func TestSettingsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSettingsKeepUnknownBehavior: a rule with an unknown behavior denies, also after its settings were written.
+func TestSettingsKeepUnknownBehavior(t *testing.T) {
+	out, err := (&Settings{Policy: Policy{Rules: []Rule{{Tool: "Bash", Behavior: "dney"}}}}).JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseSettings("a.json", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := Decide(&back.Policy, &Call{Tool: "Bash"}); d.Behavior != Deny {
+		t.Errorf("%s after %s", d.Behavior, out)
+	}
+}
+
 // TestSettingsOfNothing: empty settings have only the three lists of rules, as a template.
 func TestSettingsOfNothing(t *testing.T) {
 	out, err := (&Settings{}).JSON()
