@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,16 +20,16 @@ import (
 
 const (
 	maxWalkers    = 8       // directories that are read in parallel; more would only wait for the kernel
-	filesPerTask  = 64      // files of one directory that one task has, so that workers share large directories
-	maxIgnoreFile = 1 << 20 // bytes of a file of ignore rules that are read
+	filesPerTask  = 64      // so that workers share the files of a large directory
+	maxIgnoreFile = 1 << 20 // bytes; the rest of an ignore file is not read
 )
 
 // A walk visits the regular files below a directory, several at a time.
 // Symbolic links are not followed, and unreadable entries are skipped.
 type walk struct {
 	backend    Backend
-	real       string   // the root with its links resolved
-	except     []string // patterns of paths to skip
+	real       string   // the path of the root with its links resolved
+	except     []string // patterns of real paths to skip
 	obeyIgnore bool     // obey .gitignore, .ignore, .rgignore and .git/info/exclude
 
 	// enter decides whether to search a directory, wants whether a file may be visited, and forced whether a file
@@ -40,7 +41,7 @@ type walk struct {
 	// file is called for each file. Calls with the same worker do not overlap.
 	file func(worker int, f walkFile)
 
-	rootLen int                 // the length of the root in the paths below it
+	rootLen int                 // the length of the root's path, with which all walked paths begin
 	leftOut atomic.Int64        // skipped paths that are secret or covered by except
 	unread  atomic.Int64        // directories that could not be read
 	panics  atomic.Pointer[any] // the first panic of a worker
@@ -48,7 +49,7 @@ type walk struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	tasks   []walkTask // last in, first out, so that few directories are open
-	active  int        // workers that may still add tasks
+	active  int        // workers that run a task, and so may add tasks
 }
 
 // A walkFile is a regular file found by a walk.
@@ -64,8 +65,8 @@ type walkDir struct {
 	file    fs.File
 	backend Backend
 	users   atomic.Int32
-	git     *gitignore.Dir // rules of git
-	other   *gitignore.Dir // rules of .ignore and .rgignore, which override git's
+	git     *gitignore.Dir // the rules of .gitignore and .git/info/exclude
+	ripgrep *gitignore.Dir // the rules of .ignore and .rgignore, which override git
 }
 
 // A walkTask is a directory to enter, or files to visit.
@@ -147,7 +148,7 @@ func (w *walk) runTask(ctx context.Context, worker int, t walkTask) {
 		w.unread.Add(1)
 		return
 	}
-	d := &walkDir{path: t.parent.path + "/" + t.name, file: f, backend: w.backend, git: t.parent.git, other: t.parent.other}
+	d := &walkDir{path: t.parent.path + "/" + t.name, file: f, backend: w.backend, git: t.parent.git, ripgrep: t.parent.ripgrep}
 	d.users.Store(1)
 	w.scan(ctx, d)
 	d.release()
@@ -155,13 +156,13 @@ func (w *walk) runTask(ctx context.Context, worker int, t walkTask) {
 
 // scan lists d and adds tasks for its entries.
 func (w *walk) scan(ctx context.Context, d *walkDir) {
-	list, ok := d.file.(fs.ReadDirFile)
+	dir, ok := d.file.(fs.ReadDirFile)
 	if !ok {
 		w.unread.Add(1)
 		return
 	}
-	entries, err := list.ReadDir(-1)
-	if err != nil {
+	entries, err := dir.ReadDir(-1)
+	if err != nil { // entries has what was read before the error
 		w.unread.Add(1)
 	}
 	if w.obeyIgnore {
@@ -211,7 +212,7 @@ func (w *walk) leavesOut(path string, dir bool) bool {
 	return true
 }
 
-// except returns the patterns that a search must skip, by its judgement.
+// except returns the patterns of paths that the judgement of the call tells a search to skip.
 func except(ctx context.Context) []string {
 	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		return j.Except
@@ -250,7 +251,7 @@ func (d *walkDir) release() {
 }
 
 func (d *walkDir) ignored(path string, dir bool) bool {
-	if ignored, decided := d.other.Decide(path, dir); decided {
+	if ignored, decided := d.ripgrep.Decide(path, dir); decided {
 		return ignored
 	}
 	return d.git.Ignored(path, dir)
@@ -272,21 +273,21 @@ func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
 		}
 	}
 	if has.git { // rules of parent directories do not apply to a repository
-		d.git = gitignore.Top(d.path, d.parse(ctx, ".git/info/exclude"))
+		d.git = gitignore.Top(d.path, d.readIgnoreFile(ctx, ".git/info/exclude"))
 	}
 	if has.gitignore {
-		d.git = d.git.Sub(d.path, d.parse(ctx, ".gitignore"))
+		d.git = d.git.Sub(d.path, d.readIgnoreFile(ctx, ".gitignore"))
 	}
 	if has.ignore {
-		d.other = d.other.Sub(d.path, d.parse(ctx, ".ignore"))
+		d.ripgrep = d.ripgrep.Sub(d.path, d.readIgnoreFile(ctx, ".ignore"))
 	}
 	if has.rgignore {
-		d.other = d.other.Sub(d.path, d.parse(ctx, ".rgignore"))
+		d.ripgrep = d.ripgrep.Sub(d.path, d.readIgnoreFile(ctx, ".rgignore"))
 	}
 }
 
-// parse reads an ignore file, if it exists.
-func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
+// readIgnoreFile returns the rules of an ignore file; none if it is missing or unreadable.
+func (d *walkDir) readIgnoreFile(ctx context.Context, name string) *gitignore.Rules {
 	f, err := d.open(ctx, name)
 	if err != nil {
 		return nil
@@ -299,30 +300,30 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	return gitignore.Parse(data)
 }
 
-// rulesAbove returns the rules of the directories above root, up to the top of the repository, and nil outside of a
-// repository, as git does. So a search from a subdirectory skips the same files as one from the top.
+// rulesAbove returns the rules of the directories above root, up to the top of the repository, so that a search from a
+// subdirectory skips the same files as a search from the top. Outside of a repository there are none, as in git.
 func (w *walk) rulesAbove(ctx context.Context, root string) *gitignore.Dir {
-	var found []*walkDir
+	var above []*walkDir // the top of the repository last
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {
 		f, err := w.backend.Open(ctx, permission.File{Path: dir})
 		if err != nil {
 			return nil
 		}
 		defer f.Close()
-		d := &walkDir{path: strings.TrimSuffix(dir, "/"), file: f, backend: w.backend}
-		found = append(found, d)
+		above = append(above, &walkDir{path: strings.TrimSuffix(dir, "/"), file: f, backend: w.backend})
 		git, err := w.backend.Open(ctx, permission.File{Path: dir + "/.git"})
 		if err == nil {
 			git.Close()
 			break
 		}
-		if dir == path.Dir(dir) {
+		if dir == path.Dir(dir) { // the root of the file system
 			return nil
 		}
 	}
-	rules := gitignore.Top(found[len(found)-1].path, found[len(found)-1].parse(ctx, ".git/info/exclude"))
-	for i := len(found) - 1; i >= 0; i-- {
-		rules = rules.Sub(found[i].path, found[i].parse(ctx, ".gitignore"))
+	top := above[len(above)-1]
+	rules := gitignore.Top(top.path, top.readIgnoreFile(ctx, ".git/info/exclude"))
+	for _, d := range slices.Backward(above) {
+		rules = rules.Sub(d.path, d.readIgnoreFile(ctx, ".gitignore"))
 	}
 	return rules
 }

@@ -38,13 +38,14 @@ func Write(c Config) (tool.Tool, error) {
 	return w, err
 }
 
+// plan returns the change that a call makes, without making it.
 func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	file, name := w.target(ctx, in.FilePath), w.place(nil).Abs(in.FilePath) // nil: Abs uses no policy
 	old, exists, err := w.readCurrent(ctx, file, name)
 	if err != nil {
 		return nil, err
 	}
-	// Keep line ends and byte order mark, which Read does not show to the model.
+	// Keep the line ends and byte order mark of the old content, which Read does not show to the model.
 	text := in.Content
 	if exists && strings.HasPrefix(string(old), bom) && !strings.HasPrefix(text, bom) {
 		text = bom + text
@@ -75,7 +76,7 @@ func (w *write) Preview(ctx context.Context, input json.RawMessage) (string, err
 
 const bom = "\uFEFF" // byte order mark
 
-// allCRLF reports whether data has line ends, all of them CRLF.
+// allCRLF reports whether data has line ends and all are CRLF.
 func allCRLF(data []byte) bool {
 	n := bytes.Count(data, []byte("\r\n"))
 	return n > 0 && n == bytes.Count(data, []byte("\n"))

@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Add appends rules that are not in the policy yet. It returns an error, and adds nothing, if one of them has no
-// text form that parses to the same rule.
+// Add appends rules that are not in the policy yet; rules that differ only in Source are equal. It returns an error, and
+// adds nothing, if the text form of a rule does not parse to the same rule.
 func (p *Policy) Add(rules ...Rule) error {
 	for _, r := range rules {
 		parsed, err := ParseRule(r.String(), r.Behavior)
 		if err != nil {
 			return err
 		}
-		if parsed.Tool != r.Tool { // if the tools are equal, so are the patterns
+		if parsed.Tool != r.Tool { // equal tools imply equal patterns
 			return fmt.Errorf("rule %q is parsed as tool %q with pattern %q; use a tool name without parentheses and spaces", r.String(), parsed.Tool, parsed.Pattern)
 		}
 	}
 	for _, r := range rules {
-		isSame := func(have Rule) bool {
-			have.Source = r.Source
-			return have == r
+		isEqual := func(old Rule) bool {
+			old.Source = r.Source
+			return old == r
 		}
-		if !slices.ContainsFunc(p.Rules, isSame) {
+		if !slices.ContainsFunc(p.Rules, isEqual) {
 			p.Rules = append(p.Rules, r)
 		}
 	}
@@ -34,8 +34,8 @@ func (p *Policy) Add(rules ...Rule) error {
 }
 
 // Check reports an unknown mode, every directory that is not absolute, and every rule that cannot work with the
-// tools described by calls: a pattern that its tool cannot parse, or one for a tool without patterns. Rules for
-// other tools are not checked: their tools may be added later. The inputs of the calls do not matter.
+// tools of calls: a pattern that the tool cannot parse, or any pattern if the tool takes none. Patterns for other tools
+// are not checked: such a tool may be added later. The inputs of the calls do not matter.
 func (p *Policy) Check(calls ...*Call) error {
 	var errs []error
 	if p.Mode != "" && !p.Mode.known() {
@@ -60,7 +60,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			}
 			_, err := c.match(p, r)
 			if errors.Is(err, ErrNoPatterns) {
-				err = fmt.Errorf("%s takes no patterns; write %s without one", c.Tool, r.Tool)
+				err = fmt.Errorf("%s takes no patterns; write %s without a pattern", c.Tool, r.Tool)
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))

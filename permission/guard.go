@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// orElse returns the result of call, which calls a method of a Checker, or the safe answer if the method panics: a bug
-// in a tool must neither allow a call nor end the program.
-func orElse[T any](safe T, call func() T) (answer T) {
+// orElse returns the result of call, which calls a method of a Checker, or safe if the method panics: a bug in a tool
+// must neither allow a call nor end the program.
+func orElse[T any](safe T, call func() T) (result T) {
 	defer func() {
 		if recover() != nil {
-			answer = safe
+			result = safe
 		}
 	}()
 	return call()
@@ -23,7 +23,7 @@ func (c *Call) checker() Checker {
 	return c.Checker
 }
 
-// check does not use orElse, which would copy the large Verdict several times.
+// check returns the tool's verdict. It does not use orElse, which would copy the large Verdict several times.
 func (c *Call) check(p *Policy) (v Verdict) {
 	defer func() {
 		if recover() != nil {
@@ -36,9 +36,12 @@ func (c *Call) check(p *Policy) (v Verdict) {
 var errCannotMatch = errors.New("the tool cannot match the rule")
 
 func (c *Call) match(p *Policy, r Rule) (matched bool, err error) {
-	err = errCannotMatch // unless Match returns
-	orElse(false, func() bool { matched, err = c.checker().Match(p, r); return true })
-	return matched, err
+	defer func() {
+		if recover() != nil {
+			err = errCannotMatch
+		}
+	}()
+	return c.checker().Match(p, r)
 }
 
 // TakesPatterns reports whether rules for the tool may have a pattern.
@@ -48,7 +51,7 @@ func (c *Call) TakesPatterns(p *Policy) bool {
 }
 
 func (c *Call) suggest(p *Policy) []Rule {
-	rules := slices.Clone(orElse(nil, func() []Rule { return c.checker().Suggest(p) })) // the tool may keep its list
+	rules := slices.Clone(orElse(nil, func() []Rule { return c.checker().Suggest(p) })) // the tool may use its slice again
 	for i := range rules {
 		if rules[i].Tool == "" {
 			rules[i].Tool = c.Tool

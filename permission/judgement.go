@@ -8,23 +8,23 @@ import (
 	"slices"
 )
 
-// A Judgement is what a decision was based on: the exact text that will run, the files that it was found to use,
-// and its sandbox profile. What was judged is what runs: the program that runs the call passes the Judgement to
-// the tool, which uses it instead of the arguments.
+// A Judgement is what a decision was based on: the exact text that will run, the files that the call uses, and its
+// sandbox profile. What was judged is what runs: the program that runs the call passes the Judgement to the tool, which
+// uses the Judgement instead of the arguments.
 //
-// [Decide] makes it, and seals it for the one call it is about; [Judgement.Covers] checks the seal. The seal is not
-// part of the JSON: a Judgement from a file can only be compared, with [Judgement.Same], and is not enough to run
-// anything.
+// [Decide] seals a Judgement for its one call; [Judgement.Covers] checks the seal. The seal is not part of the JSON: a
+// Judgement from a file can only be compared, with [Judgement.Same], and allows no call to run.
 type Judgement struct {
-	Text    string  `json:"text,omitempty"`    // what runs; "" if that is the arguments themselves
+	Text    string  `json:"text,omitempty"`    // what runs; "" if the arguments themselves run
 	Profile Profile `json:"profile,omitempty"` // the sandbox profile of the call
-	Network bool    `json:"network,omitempty"` // it may connect to other machines
+	Network bool    `json:"network,omitempty"` // the call may connect to other machines
 
-	// Files are those that the call opens, in the order the tool names them, or the directory in which Text runs.
+	// Files are the files that the call opens, in the order the tool names them, or the directory in which Text runs.
 	Files []File `json:"files,omitempty"`
 
 	// Except are patterns of absolute paths, with links resolved: "*", "?", "[…]", "{…}" and "**" are as in file
-	// rules. A search omits files that a deny or ask rule covers; a confined call cannot read those of a deny rule.
+	// rules. A search omits files that a deny or ask rule covers; a confined call cannot read files that a deny rule
+	// covers.
 	Except []string `json:"except,omitempty"`
 
 	// Keep are patterns like Except. A confined call cannot change these files, because a deny rule covers them.
@@ -33,24 +33,23 @@ type Judgement struct {
 	seal [sha256.Size]byte
 }
 
-// A Profile names what a call may access. The zero Profile means that the tool cannot be confined, or confines
-// itself.
+// A Profile names what a call may access. The zero Profile means that the tool has no sandbox, or confines itself.
 type Profile string
 
-// The profiles. [Decide] never returns ProfileOpen, which only a user can allow.
+// The profiles. A call with ProfileOpen asked to leave the sandbox.
 const (
-	ProfileRead Profile = "read" // writes nothing and has no network
+	ProfileRead Profile = "read" // writes nothing; connects only if the tool set Network
 	ProfileWork Profile = "work" // writes in the working directories
 	ProfileOpen Profile = "open" // not confined
 )
 
-// A File is a file at the time when a call was judged. Without Device and Inode only its path is known.
+// A File is a file as it was when a call was judged. If Device and Inode are 0, only its path is known.
 type File struct {
 	Path   string `json:"path"` // absolute, symbolic links resolved
 	Device uint64 `json:"device,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 
-	// New says that the file did not exist. Device and Inode are those of the lowest existing directory above it.
+	// New says that the file did not exist. Device and Inode then identify the lowest existing directory above it.
 	New bool `json:"new,omitempty"`
 }
 
@@ -63,15 +62,15 @@ func (j *Judgement) Covers(tool string, input []byte) bool {
 	return subtle.ConstantTimeCompare(want[:], j.seal[:]) == 1
 }
 
-// Same reports whether a user who agreed to j has also agreed to other. Files are compared by path only: a file that was
-// replaced in the meantime, as every edit does, needs no new question.
+// Same reports whether a user who allowed j has also allowed other. Files are compared by path only: a file that was
+// replaced in the meantime, as editors do, needs no new approval.
 func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
 		slices.Equal(j.Except, other.Except) && slices.Equal(j.Keep, other.Keep) &&
 		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
 }
 
-// Differs returns Text if no argument equals it, else "": a user who reads the arguments must also see what runs.
+// Differs returns Text unless an argument is exactly Text: a user who reads the arguments must also see what runs.
 func (j *Judgement) Differs(input json.RawMessage) string {
 	if j == nil {
 		return ""
@@ -92,8 +91,8 @@ func (j *Judgement) IsZero() bool {
 	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0 && len(j.Keep) == 0
 }
 
-// digest is the digest of j and the call. Each text is preceded by its length, so that no two calls have the same
-// encoding.
+// digest returns the hash of j and the call. Each text is preceded by its length, so that different calls have different
+// encodings.
 func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
 	var buf [256]byte // enough for most calls
 	b := appendText(buf[:0], tool)
@@ -122,8 +121,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func appendFlag(b []byte, set bool) []byte {
-	if set {
+func appendFlag(b []byte, flag bool) []byte {
+	if flag {
 		return append(b, 1)
 	}
 	return append(b, 0)
@@ -137,8 +136,8 @@ func Judge(p *Policy, c *Call) Judgement {
 	return j
 }
 
-// complete sets Network of the tool's Found if the call gets network access, and seals it. granted says that a user, or
-// a user's rule, allows exactly this call.
+// complete decides Network, which until now says what the tool knows, and seals j. granted says that a user, or a rule
+// for this call, allows it.
 func (j *Judgement) complete(p *Policy, c *Call, granted bool) {
 	switch rule := networkRule(p); {
 	case rule == Deny:
@@ -149,15 +148,15 @@ func (j *Judgement) complete(p *Policy, c *Call, granted bool) {
 	j.seal = j.digest(c.Tool, c.Input)
 }
 
-// networkTool is the name, in place of a tool's, in rules about the network of confined calls.
+// networkTool is the Tool of a rule about the network of confined calls.
 const networkTool = "Network"
 
-// networkRule returns the effect of the network rules: Deny, Allow or BehaviorNone. A deny rule wins, and one with a
-// pattern, which is invalid, denies everything.
+// networkRule returns the effect of the network rules: Deny, Allow or BehaviorNone. A deny rule wins. Patterns are
+// invalid: a deny rule with a pattern denies everything, and such an allow rule has no effect.
 func networkRule(p *Policy) Behavior {
-	found := BehaviorNone
-	if p == nil {
-		return found
+	effect := BehaviorNone
+	if p == nil { // an agent's JudgeFunc may be called without a policy
+		return effect
 	}
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
@@ -165,15 +164,15 @@ func networkRule(p *Policy) Behavior {
 		case r.effect() == Deny:
 			return Deny
 		case r.effect() == Allow && r.Pattern == "":
-			found = Allow
+			effect = Allow
 		}
 	}
-	return found
+	return effect
 }
 
-// Stricter returns the stricter of two decisions about the same call, a if both are equally strict. A safety question
-// is stricter than another question, since no rule answers it. The result has the exceptions of both decisions, and
-// the call may access only what both allow.
+// Stricter returns the stricter of two decisions about the same call, a if both are equally strict. A safety ask is
+// stricter than another ask, since no allow rule overrides it. The Judgement of the result allows only what both
+// Judgements allow.
 func Stricter(c *Call, a, b Decision) Decision {
 	if b.rank() > a.rank() {
 		a, b = b, a
@@ -190,7 +189,7 @@ func Stricter(c *Call, a, b Decision) Decision {
 	return a
 }
 
-// union returns a and the elements of b that are not in it. It changes neither.
+// union returns a followed by the elements of b that are not in a. It changes neither slice.
 func union(a, b []string) []string {
 	for _, e := range b {
 		if !slices.Contains(a, e) {
@@ -200,8 +199,8 @@ func union(a, b []string) []string {
 	return a
 }
 
-// narrower returns the profile that allows less. If neither confines the call, both are the same: whether a call can be
-// confined depends on its tool and not on the decision.
+// narrower returns the profile that allows less. Two profiles that do not confine the call are equal, since they depend
+// on its tool and not on the decision.
 func narrower(a, b Profile) Profile {
 	for _, p := range []Profile{ProfileRead, ProfileWork} {
 		if a == p || b == p {
@@ -211,6 +210,7 @@ func narrower(a, b Profile) Profile {
 	return a
 }
 
+// rank orders decisions by strictness.
 func (d *Decision) rank() int {
 	switch {
 	case d.Behavior == Allow:

@@ -12,7 +12,7 @@ func (m Mode) known() bool {
 	return false
 }
 
-// spellings maps the names that other programs' settings use.
+// spellings maps the mode names of other programs' settings.
 var spellings = map[string]Mode{
 	"acceptEdits": ModeAcceptEdits, "accept_edits": ModeAcceptEdits,
 	"plan": ModeExplore, "bypassPermissions": ModeBypass,

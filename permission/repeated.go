@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// checkRepeated returns an error for a file in which an object has two members with the same name, even in unknown
-// members: which of them takes effect would depend on the parser. The caller has checked that data is valid JSON.
+// checkRepeated returns an error if an object at any depth of data has two members with the same name: which member takes
+// effect would depend on the parser. data must be valid JSON.
 func checkRepeated(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
-	path, found := findRepeated(dec)
-	if !found {
+	path, isRepeated := findRepeated(dec)
+	if !isRepeated {
 		return nil
 	}
 	line := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
@@ -20,7 +20,7 @@ func checkRepeated(data []byte) error {
 
 // findRepeated reads a value up to the first member whose name is repeated in its object, and returns the path to that
 // member, which starts with a dot.
-func findRepeated(dec *json.Decoder) (path string, found bool) {
+func findRepeated(dec *json.Decoder) (path string, isRepeated bool) {
 	tok, err := dec.Token()
 	if err != nil {
 		return "", false
@@ -37,18 +37,18 @@ func findRepeated(dec *json.Decoder) (path string, found bool) {
 				return fmt.Sprintf(".%s", name), true
 			}
 			seen[name] = true
-			if path, found = findRepeated(dec); found {
+			if path, isRepeated = findRepeated(dec); isRepeated {
 				return fmt.Sprintf(".%s%s", name, path), true
 			}
 		}
-		_, _ = dec.Token()
+		_, _ = dec.Token() // the closing bracket
 	case json.Delim('['):
 		for i := 0; dec.More(); i++ {
-			if path, found = findRepeated(dec); found {
+			if path, isRepeated = findRepeated(dec); isRepeated {
 				return fmt.Sprintf("[%d]%s", i, path), true
 			}
 		}
-		_, _ = dec.Token()
+		_, _ = dec.Token() // the closing bracket
 	}
 	return "", false
 }

@@ -6,13 +6,13 @@ import (
 )
 
 // A Rule allows, asks about or denies calls of a tool. Tool is a tool's name
-// or a pattern with "*" ("mcp__github__*"). Pattern is the tool's own language
-// ("git commit:*" for Bash, "src/**" for Edit); empty covers every call.
+// or a pattern with "*" ("mcp__github__*"). Pattern is in the tool's own language
+// ("git commit:*" for Bash, "src/**" for Edit); "" covers every call.
 type Rule struct {
 	Tool     string   `json:"tool"`
 	Pattern  string   `json:"pattern,omitempty"`
 	Behavior Behavior `json:"behavior"`
-	Source   string   `json:"source,omitempty"` // its origin: a file, "suggested", …
+	Source   string   `json:"source,omitempty"` // where the rule is from: a file, "suggested", …
 }
 
 // String returns the rule in its text form: Tool or Tool(pattern).
@@ -23,36 +23,36 @@ func (r Rule) String() string {
 	return r.Tool + "(" + r.Pattern + ")"
 }
 
-// ParseRule parses Tool or Tool(pattern). "Tool()" is an error: an empty pattern would match everything, which is
-// hardly intended.
+// ParseRule parses Tool or Tool(pattern). "Tool()" is an error: the author hardly meant every call, which an
+// empty pattern covers.
 func ParseRule(text string, b Behavior) (Rule, error) {
-	bad := func(why string) (Rule, error) {
+	invalid := func(why string) (Rule, error) {
 		return Rule{}, fmt.Errorf("rule %q: %s; write Tool or Tool(pattern), such as Bash(git commit:*)", text, why)
 	}
 	if b != Allow && b != Ask && b != Deny {
 		return Rule{}, fmt.Errorf("rule %q: its behavior is %q; set it to allow, ask or deny", text, b)
 	}
-	s := strings.TrimSpace(text)
-	name, rest, paren := strings.Cut(s, "(")
+	name, rest, hasParen := strings.Cut(strings.TrimSpace(text), "(")
+	pattern, isClosed := strings.CutSuffix(rest, ")")
 	switch {
 	case name == "":
-		return bad("no tool name")
+		return invalid("no tool name")
 	case strings.ContainsAny(name, " \t\n),"):
-		return bad(fmt.Sprintf("%q is not a tool name", name))
-	case !paren:
+		return invalid(fmt.Sprintf("%q is not a tool name", name))
+	case !hasParen:
 		return Rule{Tool: name, Behavior: b}, nil
-	case !strings.HasSuffix(rest, ")"):
-		return bad("no closing parenthesis at the end")
-	case strings.TrimSpace(rest[:len(rest)-1]) == "":
-		return bad("empty pattern")
+	case !isClosed:
+		return invalid("no closing parenthesis at the end")
+	case strings.TrimSpace(pattern) == "":
+		return invalid("empty pattern")
 	}
-	return Rule{Tool: name, Pattern: rest[:len(rest)-1], Behavior: b}, nil
+	return Rule{Tool: name, Pattern: pattern, Behavior: b}, nil
 }
 
-// Names reports whether the tool part of r covers the tool called name.
+// Names reports whether r.Tool, in which "*" stands for any text, covers the tool called name.
 func (r Rule) Names(name string) bool {
-	head, tail, star := strings.Cut(r.Tool, "*")
-	if !star {
+	head, tail, hasStar := strings.Cut(r.Tool, "*")
+	if !hasStar {
 		return r.Tool == name
 	}
 	if !strings.HasPrefix(name, head) {
@@ -60,8 +60,8 @@ func (r Rule) Names(name string) bool {
 	}
 	name = name[len(head):]
 	for {
-		part, rest, more := strings.Cut(tail, "*")
-		if !more {
+		part, rest, hasStar := strings.Cut(tail, "*")
+		if !hasStar {
 			return strings.HasSuffix(name, part)
 		}
 		i := strings.Index(name, part)
@@ -72,7 +72,7 @@ func (r Rule) Names(name string) bool {
 	}
 }
 
-// effect returns the effect of r. An unknown behavior denies, like an unknown mode: it may be a misspelled deny.
+// effect returns the behavior of r, and Deny for an unknown behavior, which may be a misspelled deny.
 func (r *Rule) effect() Behavior {
 	if r.Behavior == Allow || r.Behavior == Ask {
 		return r.Behavior
@@ -80,10 +80,10 @@ func (r *Rule) effect() Behavior {
 	return Deny
 }
 
-// matches reports whether r covers c: by the name of its tool, or by a name in c.Borrows. Allow rules are not borrowed:
-// a user who allows reading a file has not allowed searching it, or running a program on it. The error says why the
-// pattern is invalid.
-func (r Rule) matches(p *Policy, c *Call) (bool, error) {
+// matches reports whether r covers c: by the name of c's tool, or by a name in c.Borrows. Allow rules are not borrowed:
+// a user who allows reading a file has not allowed searching it, or running a program on it. For a match by an invalid
+// pattern it also returns the pattern's error.
+func (r Rule) matches(p *Policy, c *Call) (matched bool, invalid error) {
 	if r.Names(c.Tool) {
 		if ok, err := r.covers(p, c); ok {
 			return true, err
@@ -94,9 +94,9 @@ func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	}
 	for _, name := range c.Borrows {
 		if r.Names(name) {
-			as := r
-			as.Tool = name
-			if ok, err := as.covers(p, c); ok {
+			borrowed := r
+			borrowed.Tool = name
+			if ok, err := borrowed.covers(p, c); ok {
 				return true, err
 			}
 		}
@@ -104,12 +104,15 @@ func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	return false, nil
 }
 
-// covers reports whether the pattern of r covers c. An invalid pattern covers everything for deny and ask, nothing
-// for allow.
-func (r Rule) covers(p *Policy, c *Call) (bool, error) {
+// covers reports whether the pattern of r covers c. An invalid pattern of an allow rule covers nothing, of any other
+// rule everything.
+func (r Rule) covers(p *Policy, c *Call) (covered bool, invalid error) {
 	if r.Pattern == "" {
 		return true, nil
 	}
-	ok, err := c.match(p, r)
-	return ok && err == nil || err != nil && r.Behavior != Allow, err
+	covered, invalid = c.match(p, r)
+	if invalid != nil {
+		covered = r.effect() != Allow
+	}
+	return covered, invalid
 }

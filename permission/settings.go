@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Settings is a settings file with a policy:
+// Settings is the content of a settings file with a policy:
 //
 //	{"permissions": {
 //	    "mode": "default",
@@ -17,51 +17,52 @@ import (
 //
 // Other members of the file are kept and written back by [Settings.JSON]. The zero Settings is an empty file.
 type Settings struct {
-	// Policy is the policy in the file. Its Dirs are the additional directories; put the working directory in
-	// front of them.
+	// Policy is the policy in the file. Policy.Dirs are only the additional directories: put the working directory
+	// before them.
 	Policy Policy
 
-	outer, inner map[string]json.RawMessage // unknown members of the file, and of its "permissions"
+	file, permissions map[string]json.RawMessage // the members of the file, and of "permissions", without known ones
 }
 
 // ParseSettings parses a settings file. name is used in errors, and as the Source of the rules. Every invalid rule is
-// an error that names the file, the list and the rule; all of them are reported at once. Two members with the same
-// name are an error, anywhere in the file.
+// an error that names the file, the list and the rule; all errors are reported at once. Two members with the same name
+// are an error, anywhere in the file.
 //
-// The mode may also be called defaultMode, with the spellings of [ParseMode]. Two different modes are an error: one of
-// them would have no effect. Member names are compared exactly.
+// The mode may also be called defaultMode, with the spellings of [ParseMode]. Two different modes are an error, since only one
+// can apply. Member names are compared exactly.
 func ParseSettings(name string, data []byte) (*Settings, error) {
 	s := &Settings{}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return s, nil
 	}
-	if err := json.Unmarshal(data, &s.outer); err != nil {
+	if err := json.Unmarshal(data, &s.file); err != nil {
 		return nil, fmt.Errorf("settings %s: not a JSON object: %w", name, err)
 	}
 	if err := checkRepeated(data); err != nil {
 		return nil, fmt.Errorf("settings %s: %w", name, err)
 	}
-	raw, ok := s.outer["permissions"]
+	raw, ok := s.file["permissions"]
 	if !ok {
 		return s, nil
 	}
-	delete(s.outer, "permissions")
-	if err := json.Unmarshal(raw, &s.inner); err != nil {
+	delete(s.file, "permissions")
+	if err := json.Unmarshal(raw, &s.permissions); err != nil {
 		return nil, fmt.Errorf("settings %s: permissions: not a JSON object: %w", name, err)
 	}
-	return s, errors.Join(s.read(name)...)
+	return s, errors.Join(s.readPermissions(name)...)
 }
 
-func (s *Settings) read(name string) (errs []error) {
+// readPermissions moves the known members of permissions to s.Policy.
+func (s *Settings) readPermissions(name string) (errs []error) {
 	fail := func(key string, err error) {
 		errs = append(errs, fmt.Errorf("settings %s: permissions.%s: %w", name, key, err))
 	}
 	for _, key := range []string{"defaultMode", "mode"} {
-		raw, ok := s.inner[key]
+		raw, ok := s.permissions[key]
 		if !ok {
 			continue
 		}
-		delete(s.inner, key)
+		delete(s.permissions, key)
 		var text string
 		var mode Mode
 		err := json.Unmarshal(raw, &text)
@@ -69,7 +70,7 @@ func (s *Settings) read(name string) (errs []error) {
 			mode, err = ParseMode(text)
 		}
 		if first := s.Policy.Mode; err == nil && first != "" && first != mode {
-			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; remove one of them", mode, first)
+			err = fmt.Errorf("mode is %s, but permissions.defaultMode is %s; remove one of the two", mode, first)
 		}
 		if err != nil {
 			fail(key, err)
@@ -78,7 +79,7 @@ func (s *Settings) read(name string) (errs []error) {
 		s.Policy.Mode = mode
 	}
 	for _, b := range []Behavior{Allow, Ask, Deny} {
-		list, err := s.list(string(b))
+		list, err := s.takeList(string(b))
 		if err != nil {
 			fail(string(b), err)
 		}
@@ -92,7 +93,7 @@ func (s *Settings) read(name string) (errs []error) {
 			s.Policy.Rules = append(s.Policy.Rules, r)
 		}
 	}
-	dirs, err := s.list("additionalDirectories")
+	dirs, err := s.takeList("additionalDirectories")
 	if err != nil {
 		fail("additionalDirectories", err)
 	}
@@ -105,13 +106,13 @@ func (s *Settings) read(name string) (errs []error) {
 	return errs
 }
 
-// list removes a list of strings from the members and returns it.
-func (s *Settings) list(key string) ([]string, error) {
-	raw, ok := s.inner[key]
+// takeList removes a list of strings from the members of permissions and returns the list.
+func (s *Settings) takeList(key string) ([]string, error) {
+	raw, ok := s.permissions[key]
 	if !ok {
 		return nil, nil
 	}
-	delete(s.inner, key)
+	delete(s.permissions, key)
 	var list []string
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, fmt.Errorf("not a list of strings: %w", err)
@@ -119,26 +120,26 @@ func (s *Settings) list(key string) ([]string, error) {
 	return list, nil
 }
 
-// Unknown returns the members of "permissions" that kitbag does not know, sorted. They are kept and have no effect,
-// which a program should report.
+// Unknown returns the members of "permissions" that kitbag does not know, sorted. Unknown members are kept but have
+// no effect, which a program should report.
 func (s *Settings) Unknown() []string {
 	var names []string
-	for k := range s.inner {
+	for k := range s.permissions {
 		names = append(names, "permissions."+k)
 	}
 	slices.Sort(names)
 	return names
 }
 
-// JSON returns the file with the current policy. Members are sorted, the lists contain the rules in the policy's
-// order, and unknown members are kept.
+// JSON returns the file with the current policy. Members are sorted, each list has its rules in the policy's order, and
+// unknown members are kept. A rule with an unknown behavior, which denies, is written as a deny rule.
 func (s *Settings) JSON() ([]byte, error) {
-	inner := map[string]any{}
-	for k, v := range s.inner {
-		inner[k] = v
+	permissions := map[string]any{}
+	for k, v := range s.permissions {
+		permissions[k] = v
 	}
 	if s.Policy.Mode != "" {
-		inner["mode"] = s.Policy.Mode
+		permissions["mode"] = s.Policy.Mode
 	}
 	for _, b := range []Behavior{Allow, Ask, Deny} {
 		list := []string{}
@@ -147,20 +148,20 @@ func (s *Settings) JSON() ([]byte, error) {
 				list = append(list, r.String())
 			}
 		}
-		inner[string(b)] = list
+		permissions[string(b)] = list
 	}
 	if len(s.Policy.Dirs) > 0 {
-		inner["additionalDirectories"] = s.Policy.Dirs
+		permissions["additionalDirectories"] = s.Policy.Dirs
 	}
-	outer := map[string]any{"permissions": inner}
-	for k, v := range s.outer {
-		outer[k] = v
+	file := map[string]any{"permissions": permissions}
+	for k, v := range s.file {
+		file[k] = v
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(outer); err != nil {
+	if err := enc.Encode(file); err != nil {
 		return nil, fmt.Errorf("write settings: %w", err)
 	}
 	return b.Bytes(), nil
