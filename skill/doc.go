@@ -20,13 +20,13 @@
 //
 // # Loading
 //
-// A [Loader] finds skills: [One] the skill in a folder, [In] those directly in a folder, [Under] those at any
-// depth below it, [FS] those of an fs.FS, [Memory] those in its arguments; [Merge] joins several. Load is lenient:
+// A [Loader] finds skills: [One] the skill in a folder, [In] the skills directly below a folder, [Under] at
+// any depth below a folder, [FS] in an fs.FS, [Memory] in its arguments; [Merge] joins loaders. Load is lenient:
 // it returns every skill that a model could use, and reports what is wrong as [Diagnostic] values. [Validate] is
 // strict: it reports a skill with any error as invalid, and also checks the body. [Diagnostic] lists the rules.
 //
 // Load caches. It checks the size and time of the files and folders it read before, and opens nothing if they are
-// unchanged. A change that leaves both as they were goes unnoticed. [Watch] yields the skills when they have changed.
+// unchanged. A change that keeps both size and time goes unnoticed. [Watch] yields the skills when they have changed.
 //
 // # Trust
 //

@@ -16,8 +16,8 @@ import (
 // A Document is parsed markdown: a skill's body or one of its files.
 type Document struct {
 	Title    string    // of the first heading; "" if there is none
-	Sections []Section // one for each heading, in their order
-	Links    []Link    // links and images, in their order
+	Sections []Section // one for each heading, in the order of the text
+	Links    []Link    // links and images, in the order of the text
 
 	text string
 	refs []Link // code spans that look like the path of a bundled file
@@ -26,12 +26,12 @@ type Document struct {
 // A Section is a heading and what is below it, up to the next heading of the same level or a higher one.
 type Section struct {
 	Title  string
-	Anchor string // as on GitHub: lowercase, hyphens for spaces, -1 for a second one
+	Anchor string // as on GitHub: lowercase, hyphens for spaces, with -1 for the second heading of that name
 	Level  int    // from 1 to 6
 	Line   int    // of the heading
-	Text   string // the markdown, with that of the sections within
+	Text   string // the markdown, with the heading and all subsections
 
-	start, introEnd, end int // offsets; introEnd is the start of its first subsection, or end
+	start, introEnd, end int // offsets in the document; introEnd is the start of the first subsection, or end
 }
 
 // A Link is a link or an image.
@@ -108,7 +108,7 @@ type walker struct {
 	anchors map[string]int
 
 	at, line int // the last offset given to lineOf, and its line number
-	block    int // the offset of the block that is visited
+	block    int // the offset of the block that visit is in
 }
 
 // lineOf returns the line number of an offset. It counts from the offset of the last call, which is usually near.
@@ -173,7 +173,7 @@ func slug(title string) string {
 	return name
 }
 
-// closeSections sets the end of each section: the next heading of the same or a higher level.
+// closeSections sets the end of each section: the next heading of the same level or a higher one.
 func (w *walker) closeSections() {
 	var open []int // indexes of the sections whose end is not reached, the outermost first
 	list := w.doc.Sections
@@ -217,7 +217,7 @@ func (w *walker) link(n ast.Node, target string) {
 	w.doc.Links = append(w.doc.Links, Link{inlineText(n, w.src), target, w.lineOf(w.position(n))})
 }
 
-// position is the offset of the first text within n, or of the block that contains it.
+// position returns the offset of the first text within n, or of the block that contains it.
 func (w *walker) position(n ast.Node) int {
 	for c := n.FirstChild(); c != nil; c = c.FirstChild() {
 		if t, ok := c.(*ast.Text); ok {
@@ -227,7 +227,7 @@ func (w *walker) position(n ast.Node) int {
 	return w.block
 }
 
-// inlineText is the text below n as a reader sees it, without marks.
+// inlineText returns the text below n without markup.
 func inlineText(n ast.Node, src []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(n, func(c ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -253,14 +253,14 @@ func inlineText(n ast.Node, src []byte) string {
 	return b.String()
 }
 
-// plainText is the text of t with entities and backslash escapes resolved, except in a code span.
+// plainText returns the text of t with entities and backslash escapes resolved, except in a code span.
 func plainText(t *ast.Text, src []byte) []byte {
 	text := t.Segment.Value(src)
 	if t.Parent().Kind() == ast.KindCodeSpan {
 		return text
 	}
 	var plain []byte
-	for { // an escaped ampersand does not begin an entity
+	for { // one backslash at a time, since an escaped ampersand does not begin an entity
 		i := bytes.IndexByte(text, '\\')
 		if i < 0 || i+1 == len(text) {
 			return append(plain, resolveEntities(text)...)

@@ -24,7 +24,7 @@ const (
 var fieldNames = []string{"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 
 // readFields copies the fields of the front matter into s and returns the line of
-// each. offset is the number of lines before the front matter.
+// each field. offset is the number of lines before the front matter.
 func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]int {
 	reportDuplicates(r, header, offset)
 	lines := map[string]int{}
@@ -70,8 +70,8 @@ func pairs(m *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// reportDuplicates reports the duplicate keys of all mappings in n: yaml.Load refuses them only if it decodes them to a
-// map. The specification's reference implementation refuses the file.
+// reportDuplicates reports the duplicate keys of all mappings in n, which yaml.Load accepts when it decodes to nodes. The
+// specification's reference implementation refuses the file.
 func reportDuplicates(r *report, n *yaml.Node, offset int) {
 	seen := map[string]bool{}
 	for i, c := range n.Content {
@@ -94,8 +94,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// scalar returns a scalar as text, and one that is not a string in YAML (a number, a
-// date) as written. ok is false for a list or a mapping.
+// scalar returns a scalar as text. A scalar that is not a string in YAML (a number, a date) is returned as written. ok is
+// false for a list or a mapping.
 func scalar(n *yaml.Node) (text string, isString, ok bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false, false
@@ -200,7 +200,7 @@ func splitTools(text string) (rules []string, ok bool) {
 	return rules, depth == 0
 }
 
-// checkFields applies the rules of the specification to the values.
+// checkFields applies the rules of the specification to the values. lines has the line of each field in the file.
 func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	checkName(r, s, folder, lines["name"])
 	checkDescription(r, s, lines["description"])
@@ -214,7 +214,7 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	}
 }
 
-// checkName checks the name. Without one it uses the folder's, as other agents do: no skill of some collections has one.
+// checkName checks the name. A skill without a name gets the folder's, as in other agents: some collections name no skill.
 func checkName(r *report, s *Skill, folder string, line int) {
 	if s.Name == "" {
 		if folder == "" {

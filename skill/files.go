@@ -29,8 +29,8 @@ type File struct {
 	Kind  string // "script", "reference", "asset", by the folders of the specification, or "other"
 }
 
-// Files lists the skill's files sorted by name: at most 1,000, without hidden ones and installed modules. Only
-// regular files are listed, and no links that lead out of the skill's folder.
+// Files lists the skill's files sorted by name: at most 1,000, without hidden files and installed modules. Only regular
+// files are listed, and links to regular files in the skill's folder.
 func (s *Skill) Files() ([]File, error) {
 	if s.Remote != nil {
 		return s.remoteFiles(), nil
@@ -44,7 +44,7 @@ func (s *Skill) Files() ([]File, error) {
 	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // skip what cannot be opened
+			return nil // skip a folder that cannot be read
 		case d.IsDir() && (ignored(d.Name()) || isHidden(name)):
 			return fs.SkipDir
 		case d.IsDir(), isHidden(name), !strings.Contains(name, "/") && isSkillFile(name):
@@ -72,7 +72,8 @@ func (s *Skill) readForModel(ctx context.Context, name string) ([]byte, error) {
 	return data, nil
 }
 
-// readFile accepts backslashes in place of slashes, since models that saw Windows paths write them.
+// readFile reads a file of at most limit bytes. It accepts backslashes in place of slashes, which models write that saw
+// Windows paths.
 func (s *Skill) readFile(name string, limit int64) ([]byte, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
@@ -94,8 +95,8 @@ func isHidden(name string) bool {
 	return strings.HasPrefix(name, ".") && name != "." || strings.Contains(name, "/.")
 }
 
-// readRegular reads a regular file of at most limit bytes. It checks before it opens, since
-// opening a pipe could block forever.
+// readRegular reads a regular file of at most limit bytes. It checks the kind of the file first, since opening a pipe
+// could block forever.
 func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(files, name)
 	if err != nil && isLink(files, name) {
@@ -107,7 +108,7 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	return readWithInfo(files, name, info, limit)
 }
 
-// readWithInfo reads a file; info is what Stat returned. It applies the limit also to a file that grows in the meantime.
+// readWithInfo is readRegular after Stat, which returned info. A file that has grown since then is refused too.
 func readWithInfo(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():
@@ -136,16 +137,17 @@ func (s *Skill) open() (fs.FS, func() error, error) {
 	return s.at.open(s.folder)
 }
 
-func (s *Skill) wrap(what string, err error) error {
+// wrap returns err with the action that failed and the skill's name.
+func (s *Skill) wrap(action string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s skill %s: %w", what, quote(s.Name), err)
+	return fmt.Errorf("%s skill %s: %w", action, quote(s.Name), err)
 }
 
 // A fileTree is where a loader looks: a folder on disk, or an fs.FS.
 type fileTree struct {
-	dir  string // absolute; "" when it is an fs.FS
+	dir  string // absolute; "" if the tree is fsys
 	fsys *fs.FS // a pointer, so that fileTrees can be compared
 }
 
@@ -178,7 +180,7 @@ func (t fileTree) stat(path string) (fs.FileInfo, error) {
 	return os.Stat(path)
 }
 
-// path returns the file's name for stat and for messages.
+// path returns the name of a file of the tree for stat and for messages.
 func (t fileTree) path(name string) string {
 	if t.dir == "" {
 		return name
@@ -186,7 +188,7 @@ func (t fileTree) path(name string) string {
 	return filepath.Join(t.dir, filepath.FromSlash(name))
 }
 
-// ignored reports whether skills and their files are not searched for in a folder.
+// ignored reports whether a folder of that name has neither skills nor files of a skill.
 func ignored(folder string) bool {
 	return slices.Contains([]string{".git", ".hg", ".svn", "node_modules", "__pycache__"}, folder)
 }

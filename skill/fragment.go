@@ -46,8 +46,8 @@ func Fragment(skills []*Skill, budget int) string {
 	return full.String()
 }
 
-// fragmentNames reserves room for the line that says how many names are missing, so that
-// a model does not take a part of the list for the whole.
+// fragmentNames lists only names. It reserves room for the line that says how many names are missing, so that a model does
+// not take a part of the list for the whole.
 func fragmentNames(sorted []*Skill, budget int) string {
 	hint := fmt.Sprintf("There are %d skills, too many to describe here. Call the Skill tool with a name, or with a few words of the task to search their names and descriptions.\n", len(sorted))
 	const end = "</skills>\n"
@@ -55,10 +55,10 @@ func fragmentNames(sorted []*Skill, budget int) string {
 	b.WriteString("<skills>\n" + fragmentIntro + hint)
 	for i, s := range sorted {
 		line := escape(s.Name) + "\n"
-		more := fmt.Sprintf("and %d more\n", len(sorted)-i)
-		if room := budget - b.Len() - len(end); len(line) > room || i+1 < len(sorted) && len(line)+len(more) > room {
-			if len(more) <= room {
-				b.WriteString(more)
+		missing := fmt.Sprintf("and %d more\n", len(sorted)-i)
+		if room := budget - b.Len() - len(end); len(line) > room || i+1 < len(sorted) && len(line)+len(missing) > room {
+			if len(missing) <= room {
+				b.WriteString(missing)
 			}
 			break
 		}

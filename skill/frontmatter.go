@@ -18,7 +18,7 @@ import (
 const (
 	maxSkillFile   = 1 << 20 // bytes of a SKILL.md
 	maxFrontMatter = 64 << 10
-	maxNodes       = 100_000 // values of the front matter, counted once for each alias of them
+	maxNodes       = 100_000 // values of the front matter; a value counts again for each alias
 )
 
 // Parse reads the text of a SKILL.md and reports what is wrong with it, with path as the
@@ -74,7 +74,7 @@ func decodeText(r *report, content []byte) (string, bool) {
 	return text, true
 }
 
-// tooLarge is checked before a file is read, and for texts that are not files.
+// tooLarge reports a SKILL.md over the limit. Loaders call it before they read a file, decodeText for texts without file.
 func tooLarge(r *report, size int64) bool {
 	if size > maxSkillFile {
 		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", size, maxSkillFile)
@@ -82,7 +82,7 @@ func tooLarge(r *report, size int64) bool {
 	return size > maxSkillFile
 }
 
-// validPrefix is the text before the first byte that is not UTF-8.
+// validPrefix returns the text before the first byte that is not UTF-8.
 func validPrefix(text string) string {
 	for i, c := range text {
 		if c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd") {
@@ -190,7 +190,7 @@ func parseHeader(r *report, p parts) *yaml.Node {
 		err = yaml.Load([]byte(header), &doc)
 	}
 	if err != nil && blank(header) {
-		err = nil
+		err = nil // it has no fields, which is reported below
 	}
 	if err != nil {
 		message, line := explain(err)
@@ -232,7 +232,7 @@ func joinSurrogates(header string) string {
 // noSpace matches name:value, which YAML reads as one word, but not URLs.
 var noSpace = lazy.Regexp(`(?m)^\s*[\w-]+:[^\s/]`)
 
-// remedy suggests how to fix frequent mistakes that quotes do not fix. line is that of the error.
+// remedy suggests how to fix frequent mistakes that quotes do not fix. line is the line of the error.
 func remedy(header string, line int) string {
 	lines := strings.Split(header, "\n")
 	before := strings.Join(lines[:min(line, len(lines)-1)], "\n")
@@ -245,7 +245,7 @@ func remedy(header string, line int) string {
 	return "; check the indentation, brackets and quotes up to here"
 }
 
-// headerLine converts a line of the front matter, 0 if unknown, to one of the file.
+// headerLine converts a line of the front matter, 0 if unknown, to a line of the file.
 func headerLine(p parts, line int) int { return p.headerLine + max(line, 1) - 1 }
 
 // blank reports whether src has only empty lines and comments.
@@ -258,7 +258,7 @@ func blank(src string) bool {
 	return true
 }
 
-// checkAliases refuses cyclic aliases and those that expand the document too far.
+// checkAliases refuses cyclic aliases and aliases that expand the document to more than maxNodes values.
 func checkAliases(doc *yaml.Node) error {
 	sizes := map[*yaml.Node]int{}
 	var measure func(n *yaml.Node) error // sets the size of n, with aliases expanded
@@ -336,8 +336,8 @@ func quoteValues(src string) string {
 	return strings.Join(lines, "\n")
 }
 
-// needsQuotes reports whether a value is probably text although YAML reads it otherwise.
-// An unclosed list or quoted text stays an error: to guess would hide the mistake.
+// needsQuotes reports whether a value is probably plain text that YAML misreads. An unclosed list or quoted text stays an
+// error: a guess would hide the mistake.
 func needsQuotes(value string) bool {
 	first, last := value[0], value[len(value)-1]
 	switch first {

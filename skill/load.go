@@ -16,8 +16,8 @@ import (
 )
 
 // A Loader finds skills. Load may be called at every step: it must be cheap if nothing has changed, and safe for
-// concurrent use. It returns the skills in a fixed order, no two with the same name, and diagnostics of them and
-// of the skills it left out. The caller owns the slices, but not the skills.
+// concurrent use. It returns the skills in a fixed order, no two with the same name, and the diagnostics of all
+// skills it found. The caller owns the slices, but not the skills.
 //
 // An error means that the loader failed as a whole, or that ctx is done.
 type Loader interface {
@@ -61,8 +61,8 @@ func expand(folder string) (string, error) {
 	return filepath.Abs(folder)
 }
 
-// Memory returns a Loader of the given skills, which are checked like those of files;
-// each needs a name and a description.
+// Memory returns a Loader of the given skills. They are checked like skills from files: each needs a name and a
+// description.
 func Memory(skills ...*Skill) Loader { return loader{&memory{slices.Clone(skills)}} }
 
 // A memory is the finder of Memory. A Loader holds a pointer to it, so that loaders can be compared.
@@ -105,11 +105,11 @@ func (m *merged) find(ctx context.Context) (*findings, error) {
 
 // findings are what a finder found.
 type findings struct {
-	skills   []*Skill     // including those whose name is a duplicate
-	problems []Diagnostic // except those of the rule shadowed
+	skills   []*Skill     // including skills with the name of an earlier one
+	problems []Diagnostic // without shadowed
 
-	once     sync.Once
-	unique   []*Skill
+	once     sync.Once // for dropShadowed
+	unique   []*Skill  // the first skill of each name
 	shadowed []Diagnostic
 }
 
@@ -127,7 +127,7 @@ func find(ctx context.Context, l Loader) (*findings, error) {
 	return &findings{skills: skills, problems: diagnostics}, err
 }
 
-// dropShadowed sets unique to the skills without those that have the name of an earlier one.
+// dropShadowed sets unique, and shadowed to the diagnostics of all other skills.
 func (f *findings) dropShadowed() {
 	first := make(map[string]*Skill, len(f.skills))
 	for _, s := range f.skills {
@@ -154,7 +154,7 @@ func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
 }
 
 // Watch loads at once and then after every interval, which must be positive, until ctx is done. It yields the
-// skills if they have changed, and an error once for as long as it is the same.
+// skills first and whenever they have changed, and of equal errors in a row only the first.
 func Watch(ctx context.Context, l Loader, interval time.Duration) iter.Seq2[[]*Skill, error] {
 	return func(yield func([]*Skill, error) bool) {
 		tick := time.NewTicker(interval)

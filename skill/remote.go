@@ -25,7 +25,7 @@ type Remote interface {
 	// FrontMatter returns what [FrontMatter] returns for the SKILL.md. It fetches nothing.
 	FrontMatter() map[string]any
 
-	// Read returns the content of a file of the manifest, after a check that it is the listed content.
+	// Read returns the content of a file of the manifest, after it has checked the digest.
 	Read(ctx context.Context, name string) ([]byte, error)
 }
 
@@ -48,7 +48,7 @@ func Digest(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Manifest returns all files of the skill, SKILL.md first and the others sorted by name. It fails if they exceed
+// Manifest returns all files of the skill, SKILL.md first and the others sorted by name. It fails if the files exceed
 // [MaxManifestFiles] or [MaxManifestBytes]. A file is read again only if its size or time has changed.
 func (s *Skill) Manifest() ([]ManifestFile, error) {
 	if s.Remote != nil {
@@ -169,7 +169,7 @@ func (s *Skill) fetch(ctx context.Context) (*Skill, error) {
 }
 
 // FrontMatter returns the front matter of a SKILL.md as a JSON object with all its fields. Numbers are float64, and
-// what JSON cannot represent, such as a date, is text as it is written.
+// what JSON cannot represent, such as a date, is text as written.
 func FrontMatter(content []byte) (map[string]any, error) {
 	r := &report{file: skillFile}
 	if text, ok := decodeText(r, content); ok {

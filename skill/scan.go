@@ -32,8 +32,8 @@ type scanner struct {
 	pathErr error
 
 	mu     sync.Mutex
-	found  *findings        // of the last scan; nil if it cannot be cached
-	stamps []stamp          // of every file and folder it read
+	found  *findings        // of the last scan; nil to scan again
+	stamps []stamp          // of every file and folder that the last scan read
 	cached map[string]visit // by folder
 }
 
@@ -63,7 +63,7 @@ type visit struct {
 	volatile bool // the result may change although no stamp does
 }
 
-// find holds the lock while it scans, so that concurrent callers share one scan.
+// find scans if something has changed. It holds the lock meanwhile, so that concurrent callers share one scan.
 func (s *scanner) find(ctx context.Context) (*findings, error) {
 	if s.pathErr != nil {
 		return nil, s.pathErr
@@ -85,7 +85,7 @@ func (s *scanner) unchanged() bool {
 	return true
 }
 
-// scan visits the folders level by level, those of a level in parallel.
+// scan visits the folders level by level, and the folders of one level in parallel.
 func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	files, done, err := s.open(".")
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 	return v
 }
 
-// folderName returns the name of a folder, which the skill in it must have; "" if it has none.
+// folderName returns the name of a folder, which the skill in it must have; "" for the top of an fs.FS.
 func (s *scanner) folderName(folder string) string {
 	if folder != "." {
 		return path.Base(folder)
@@ -250,7 +250,7 @@ func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 }
 
 // followLink adds the folder that a link leads to, if it is inside the tree and has a SKILL.md. It does not search
-// the folders below, so that links cannot form a loop.
+// below the folder, so that links cannot form a loop.
 func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 	info, err := fs.Stat(files, name)
 	switch {
