@@ -60,7 +60,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			}
 			_, err := c.match(p, r)
 			if errors.Is(err, ErrNoPatterns) {
-				err = fmt.Errorf("%s takes no patterns; write %s without a pattern", c.Tool, r.Tool)
+				err = fmt.Errorf("%s takes no patterns; write %s without one", c.Tool, r.Tool)
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))
