@@ -41,7 +41,7 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 			e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
 				provider.PublicURL(m.cfg.BaseURL), strings.TrimSuffix(e.Message, "."))
 			return e
-		case p.responses && m.reveals && req.Reveal != nil && strings.Contains(text, "additional_tools") && !triedToolsInList:
+		case p.responses && m.lateTools && req.Reveal != nil && strings.Contains(text, "additional_tools") && !triedToolsInList:
 			triedToolsInList = true
 			m.noLateTools.Store(true)
 		case p.responses && isExpired(e, text) && !triedWithoutReasoning && p.history.dropReasoning(req.Messages):
@@ -127,13 +127,13 @@ func (h *history) dropReasoning(msgs []*message.Message) bool {
 	defer h.mu.Unlock()
 	dropped := false
 	for _, m := range msgs {
-		if m.Role == message.RoleAssistant && hasKept(m) {
+		if m.Role == message.RoleAssistant && mayHaveKept(m) {
 			h.withoutReasoning.Add(m)
 			dropped = true
 		}
 	}
 	if dropped {
-		h.drops++
+		h.reasoningDrops++
 		for h.recent.Len() > 0 { // the kept encodings may contain the reasoning
 			h.remove(h.recent.Back())
 		}

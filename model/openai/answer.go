@@ -154,7 +154,7 @@ func (a *answer) addDelta(d *delta) {
 func (a *answer) addReasoning(d *delta) {
 	text := d.ReasoningContent
 	if text != "" {
-		a.addExtra("reasoning_content", json.RawMessage("null")) // null stands for the text of the thinking; see encoder.thinking
+		a.addExtra("reasoning_content", json.RawMessage("null")) // null stands for the text of the thinking; see encoder.reasoningMembers
 	} else {
 		text = d.Reasoning
 	}
@@ -274,7 +274,7 @@ func (a *answer) startCall(i int) {
 	c.sentID = provider.UniqueID(c.id, a.conversation, a.chunk.ID, i, func(id string) bool {
 		return slices.ContainsFunc(a.calls, func(c call) bool { return c.sentID == id })
 	})
-	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
+	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.toolName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
 // encodeExtras encodes extras together with the endpoint that they belong to. Without extras it returns nil.

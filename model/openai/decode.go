@@ -85,7 +85,7 @@ func (c *chunk) decode(data []byte) (valid, isObject bool) {
 		case `"usage"`:
 			c.Usage = r.usage()
 		case `"error"`:
-			c.Failed = !r.null()
+			c.Failed = !r.skipNull()
 			if c.Failed {
 				r.raw()
 			}
@@ -94,7 +94,7 @@ func (c *chunk) decode(data []byte) (valid, isObject bool) {
 		}
 	}
 	r.end()
-	return !r.bad, isObject
+	return !r.invalid, isObject
 }
 
 // A frame is the JSON before and after the content in a payload. Most servers repeat this JSON byte for byte around
@@ -144,7 +144,7 @@ func (r *jsonReader) choice(c *choice) {
 	for name := range r.members {
 		switch string(name) {
 		case `"index"`:
-			c.Index = r.count()
+			c.Index = r.integer()
 		case `"delta"`:
 			r.delta(&c.Delta)
 		case `"message"`:
@@ -178,7 +178,7 @@ func (r *jsonReader) delta(d *delta) {
 			d.ReasoningContent = r.text()
 		case `"reasoning_details"`:
 			for range r.items {
-				d.ReasoningDetails = append(d.ReasoningDetails, r.clone())
+				d.ReasoningDetails = append(d.ReasoningDetails, r.clonedValue())
 			}
 		case `"tool_calls"`:
 			for range r.items {
@@ -187,7 +187,7 @@ func (r *jsonReader) delta(d *delta) {
 		case `"images"`:
 			d.Images = r.parts()
 		case `"extra_content"`:
-			d.ExtraContent = r.clone()
+			d.ExtraContent = r.clonedValue()
 		default:
 			r.raw()
 		}
@@ -245,8 +245,8 @@ func (r *jsonReader) call() callDelta {
 	for name := range r.members {
 		switch string(name) {
 		case `"index"`:
-			if !r.null() {
-				c.Index = r.count()
+			if !r.skipNull() {
+				c.Index = r.integer()
 			}
 		case `"id"`:
 			c.ID = r.text()
@@ -264,7 +264,7 @@ func (r *jsonReader) call() callDelta {
 				}
 			}
 		default:
-			if value := r.clone(); value != nil {
+			if value := r.clonedValue(); value != nil {
 				if c.Extra == nil {
 					c.Extra = map[string]json.RawMessage{}
 				}
@@ -280,7 +280,7 @@ func (r *jsonReader) arguments() string {
 	if r.peek() == '"' {
 		return r.text()
 	}
-	return string(r.clone())
+	return string(r.clonedValue())
 }
 
 // usage reads the numbers of tokens. Vendors name cached tokens differently; the largest number counts.
@@ -288,16 +288,16 @@ func (r *jsonReader) usage() (u message.Usage) {
 	for name := range r.members {
 		switch string(name) {
 		case `"prompt_tokens"`:
-			u.Input = r.count()
+			u.Input = r.integer()
 		case `"completion_tokens"`:
-			u.Output = r.count()
+			u.Output = r.integer()
 		case `"prompt_tokens_details"`:
 			for name := range r.members {
 				switch string(name) {
 				case `"cached_tokens"`:
-					u.Cached = max(u.Cached, r.count())
+					u.Cached = max(u.Cached, r.integer())
 				case `"cache_write_tokens"`:
-					u.CacheWrite = max(u.CacheWrite, r.count())
+					u.CacheWrite = max(u.CacheWrite, r.integer())
 				default:
 					r.raw()
 				}
@@ -305,16 +305,16 @@ func (r *jsonReader) usage() (u message.Usage) {
 		case `"completion_tokens_details"`:
 			for name := range r.members {
 				if string(name) == `"reasoning_tokens"` {
-					u.Reasoning = r.count()
+					u.Reasoning = r.integer()
 				} else {
 					r.raw()
 				}
 			}
 		// The names that DeepSeek, gateways to Anthropic, and Moonshot use.
 		case `"prompt_cache_hit_tokens"`, `"cache_read_input_tokens"`, `"cached_tokens"`:
-			u.Cached = max(u.Cached, r.count())
+			u.Cached = max(u.Cached, r.integer())
 		case `"cache_creation_input_tokens"`:
-			u.CacheWrite = max(u.CacheWrite, r.count())
+			u.CacheWrite = max(u.CacheWrite, r.integer())
 		default:
 			r.raw()
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// This file writes messages in the form that the strictest servers require; the others accept it too.
+// This file writes messages in the form that the strictest servers require; all other servers accept that form too.
 
 // A wireMessage is go-openai's ChatCompletionMessage, extended by audio and files in the content and by vendors'
 // own members.
@@ -49,19 +49,19 @@ type (
 	}
 )
 
-// An encoder appends messages to wire, each after a comma. Its output depends only on the
-// messages and the changes to the tools, so that it can be kept; see history.
+// An encoder appends messages to wire, each after a comma. Wire depends only on the messages, the changes to the tools
+// and withoutReasoning, so that a history can keep wire for the next request.
 type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
-	message  wireMessage  // the message being encoded
+	message  wireMessage  // being encoded; a local variable would be allocated for each message
 	endpoint string       // only extras of this endpoint are sent back
 	err      error        // the first error
 
 	responses bool      // write items of the Responses API; see responses_items.go
 	tools     *toolList // of the request
 
-	withoutReasoning *provider.MessageSet // see history
+	withoutReasoning *provider.MessageSet // answers whose reasoning is not sent back
 }
 
 func newEncoder(wire []byte, endpoint string) *encoder {
@@ -71,9 +71,9 @@ func newEncoder(wire []byte, endpoint string) *encoder {
 	return e
 }
 
-// unit appends the first message of msgs, with the results of its calls if it is an assistant message. It returns the
-// number of messages, and whether they are settled: later messages cannot change how they are encoded.
-func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error) {
+// addUnit appends the first message of msgs, and for an assistant message also the results of its calls. It returns the
+// number of appended messages, and whether they are settled: later messages cannot change how they are encoded.
+func (e *encoder) addUnit(msgs []*message.Message) (n int, settled bool, err error) {
 	m := msgs[0]
 	if m == nil {
 		return 0, false, errors.New("a message is nil; remove it from Request.Messages")
@@ -81,31 +81,31 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	switch m.Role {
 	case message.RoleSystem:
 		if text := plainText(m.Blocks); text != "" && e.responses {
-			e.item(inputMessage(sdk.ChatMessageRoleSystem, text))
+			e.addItem(inputMessage(sdk.ChatMessageRoleSystem, text))
 		} else if text != "" {
-			e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
+			e.addMessage(wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
 		}
 	case message.RoleUser:
-		e.user(m.Name, m.Blocks)
-	case message.RoleTool: // results without a call, or of a call that has a result already
-		e.user("", provider.Unmatched(m, nil))
+		e.addUser(m.Name, m.Blocks)
+	case message.RoleTool: // results without a call, or second results of a call
+		e.addUser("", provider.Unmatched(m, nil))
 	case message.RoleAssistant:
-		return e.assistantUnit(msgs)
+		return e.addAssistantWithResults(msgs)
 	default:
 		return 0, false, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
 	}
 	return 1, true, e.err
 }
 
-// add appends a message, with extra members of a vendor.
-func (e *encoder) add(m wireMessage, extras ...member) {
+// addMessage appends a message with extra members that a vendor defines.
+func (e *encoder) addMessage(m wireMessage, extras ...member) {
 	e.message = m
 	e.wire.WriteByte(',')
-	e.object(&e.message, extras)
+	e.addObject(&e.message, extras)
 }
 
-// object appends v, an object, with extra members.
-func (e *encoder) object(v any, extras []member) {
+// addObject appends v, which encodes as a JSON object, with extra members.
+func (e *encoder) addObject(v any, extras []member) {
 	if err := e.json.Encode(v); err != nil {
 		e.err = cmp.Or(e.err, err)
 		return
@@ -121,23 +121,24 @@ func (e *encoder) object(v any, extras []member) {
 }
 
 // assistantUnit appends an assistant message and a result for each of its calls, in order.
-func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
-	calls, results, later, n, err := provider.Calls(msgs)
+func (e *encoder) addAssistantWithResults(msgs []*message.Message) (n int, settled bool, err error) {
+	calls, results, afterResults, n, err := provider.Calls(msgs)
 	if err != nil {
 		return 0, false, err
 	}
-	e.assistant(msgs[0], calls)
+	e.addAssistant(msgs[0], calls)
 	for _, c := range calls {
-		later = append(later, e.result(c, results[c.ID])...)
+		afterResults = append(afterResults, e.addResult(c, results[c.ID])...)
 	}
-	e.user("", later)
-	return n, len(results) == len(calls) || n < len(msgs), e.err // no results follow a message of another role
+	e.addUser("", afterResults)
+	noMoreResults := len(results) == len(calls) || n < len(msgs) // the next message of another role ends the results
+	return n, noMoreResults, e.err
 }
 
-// assistant appends an assistant message, unless it has neither text nor calls, which servers reject.
-func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
+// addAssistant appends an assistant message, unless it has neither text nor calls, which servers reject.
+func (e *encoder) addAssistant(m *message.Message, calls []*message.ToolCall) {
 	if e.responses {
-		e.output(m, calls)
+		e.addOutput(m, calls)
 		return
 	}
 	w := wireMessage{Role: sdk.ChatMessageRoleAssistant}
@@ -151,18 +152,18 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 			Function: sdk.FunctionCall{Name: callName(c), Arguments: string(provider.Arguments(c.Input))}}
 		if extras := e.extras(c.Extra); extras != nil {
 			withExtras := newEncoder(nil, e.endpoint)
-			withExtras.object(call, extras)
+			withExtras.addObject(call, extras)
 			call = json.RawMessage(withExtras.wire.Bytes())
 		}
 		w.ToolCalls = append(w.ToolCalls, call)
 	}
-	e.add(w, e.thinking(m.Blocks)...)
+	e.addMessage(w, e.reasoningMembers(m.Blocks)...)
 }
 
-// result appends the tool message for a call. It returns the files in the result, which go into the user message after
-// all results, since many servers accept only text in a result. Both messages name the files. For a call without a
-// result the message says so.
-func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
+// addResult appends the tool message for a call; r is nil for a call without a result. Many servers accept only text in
+// a result, so addResult returns the files in r, to be sent in a user message after all results. The tool message and
+// the user message name the files.
+func (e *encoder) addResult(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
 	text := "(the call was interrupted and has no result)"
 	if r != nil {
 		var parts []string
@@ -182,16 +183,16 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 		}
 	}
 	if e.responses {
-		e.item(sdk.ResponseFunctionCallOutput{Type: "function_call_output", CallID: c.ID, Output: text})
+		e.addItem(sdk.ResponseFunctionCallOutput{Type: "function_call_output", CallID: c.ID, Output: text})
 	} else {
-		e.add(wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
+		e.addMessage(wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
 	}
 	return files
 }
 
-// user appends a user message, unless it is empty. Without files the content is a string, because some servers accept
-// nothing else; otherwise it is parts.
-func (e *encoder) user(name string, blocks message.Blocks) {
+// addUser appends a user message, unless blocks are empty. Without files the content is a string, because some servers
+// accept nothing else; with files the content is an array of parts.
+func (e *encoder) addUser(name string, blocks message.Blocks) {
 	w := wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
 	if slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
 		var parts []any
@@ -208,11 +209,11 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 	} else {
 		return
 	}
-	if e.responses { // the API has no member for the name
-		e.item(inputMessage(w.Role, w.Content))
+	if e.responses { // this API has no member for the name
+		e.addItem(inputMessage(w.Role, w.Content))
 		return
 	}
-	e.add(w)
+	e.addMessage(w)
 }
 
 // textOf returns the text of a block in a user or system message, or "" if it is blank, which several servers reject.
@@ -230,7 +231,7 @@ func textOf(b message.Block) string {
 	return text
 }
 
-// plainText joins the texts in blocks, with a blank line between them; empty if there are none.
+// plainText joins the texts of user or system blocks, with a blank line between them.
 func plainText(blocks message.Blocks) string {
 	var parts []string
 	for _, b := range blocks {
@@ -241,8 +242,8 @@ func plainText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// assistantText returns the text of an assistant message. Files that the model made cannot be
-// sent back in it; they are named instead.
+// assistantText returns the text of an assistant message. The APIs accept no files in an assistant message, so the text
+// names the files that the model made.
 func assistantText(blocks message.Blocks) string {
 	var parts []string
 	for _, b := range blocks {
@@ -258,29 +259,30 @@ func assistantText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// dataPart returns the content part for a file: of the file's kind if the API has one, text for a text file, and
-// otherwise a note. The API takes audio and PDF files only as bytes, not by URL.
+// dataPart returns the content part for a file: an image, audio or PDF part, a text part for a text file, and for all
+// other files a note. Chat completions accepts audio and PDF files only as bytes, not by URL; the Responses API accepts
+// PDF files in both ways, and no audio.
 func (e *encoder) dataPart(d *message.Data) any {
-	url, encoded := d.URL, ""
+	url, inBase64 := d.URL, ""
 	if url == "" {
-		encoded = base64.StdEncoding.EncodeToString(d.Bytes)
-		url = "data:" + d.MediaType + ";base64," + encoded
+		inBase64 = base64.StdEncoding.EncodeToString(d.Bytes)
+		url = "data:" + d.MediaType + ";base64," + inBase64
 	}
 	switch {
 	case strings.HasPrefix(d.MediaType, "image/") && e.responses:
 		return sdk.ResponseInputImage{Type: "input_image", Detail: "auto", ImageURL: url}
 	case strings.HasPrefix(d.MediaType, "image/"):
 		return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeImageURL, ImageURL: &sdk.ChatMessageImageURL{URL: url}}
-	case encoded != "" && audioFormat(d.MediaType) != "" && !e.responses:
-		return audioPart{"input_audio", audioData{encoded, audioFormat(d.MediaType)}}
+	case inBase64 != "" && audioFormat(d.MediaType) != "" && !e.responses:
+		return audioPart{"input_audio", audioData{inBase64, audioFormat(d.MediaType)}}
 	case d.MediaType == "application/pdf" && e.responses:
-		if encoded == "" {
+		if inBase64 == "" {
 			return sdk.ResponseInputFile{Type: "input_file", FileURL: url}
 		}
 		return sdk.ResponseInputFile{Type: "input_file", Filename: cmp.Or(d.Name, "file.pdf"), FileData: url}
-	case encoded != "" && d.MediaType == "application/pdf":
+	case inBase64 != "" && d.MediaType == "application/pdf":
 		return filePart{"file", fileData{cmp.Or(d.Name, "file.pdf"), url}}
-	case encoded != "" && provider.IsText(d):
+	case inBase64 != "" && provider.IsText(d):
 		return e.textPart(provider.DescribeFile(d) + ":\n" + string(d.Bytes))
 	}
 	return e.textPart(provider.FileNote(d))
@@ -293,7 +295,7 @@ func (e *encoder) textPart(text string) any {
 	return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeText, Text: text}
 }
 
-// audioFormat returns the API's name of a type of audio, empty if the API does not take it.
+// audioFormat returns the name that chat completions has for a media type of audio, or "" if it accepts no such audio.
 func audioFormat(mediaType string) string {
 	switch mediaType {
 	case "audio/wav", "audio/x-wav", "audio/wave":
@@ -304,9 +306,9 @@ func audioFormat(mediaType string) string {
 	return ""
 }
 
-// thinking returns the members in which reasoning is sent back. If several blocks have a member of the same name, the
-// first counts. A null stands for the text of the thinking blocks, and is replaced with it; see answer.reasoning.
-func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
+// reasoningMembers returns the members in which reasoning is sent back. If several blocks have a member of the same
+// name, the first counts. A null, which answer.addReasoning stores, is replaced with the text of all thinking blocks.
+func (e *encoder) reasoningMembers(blocks message.Blocks) (ms []member) {
 	var text strings.Builder
 	for _, b := range blocks {
 		if t, ok := b.(*message.Thinking); ok {
@@ -330,44 +332,44 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	return ms
 }
 
-// endpointMember is the member of an Extra that says which endpoint has sent the Extra.
+// endpointMember is the member of an Extra that says which protocol.endpoint sent the Extra.
 const endpointMember = "endpoint"
 
-// ownMembers are the members that the encoder itself writes. They are never taken from a stored Extra, since a message
-// must not have two members with the same name.
-var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
+// reservedMembers are never taken from a stored Extra: the encoder itself writes them, and a message must not have two
+// members with the same name.
+var reservedMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
 
-// extras returns the members of extra, sorted, if it is for this endpoint or names none. The extras of another vendor
-// mean nothing to this endpoint, and may be confidential. An extra that is not an object has no members.
+// extras returns the members of extra, sorted by name, unless extra names another endpoint: the extras of another
+// vendor mean nothing to this endpoint, and may be confidential. An extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	all := membersOf(extra)
 	if len(all) == 0 {
 		return nil // the usual case
 	}
-	if origin, ok := all[endpointMember]; ok && (origin[0] != '"' || unquote(origin) != e.endpoint) {
+	if sender, ok := all[endpointMember]; ok && jsonString(sender) != e.endpoint {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !slices.Contains(ownMembers, name) {
+		if !slices.Contains(reservedMembers, name) {
 			ms = append(ms, member{name, all[name]})
 		}
 	}
 	return ms
 }
 
-// A member is a member of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-func encoded(v any) ([]byte, error) {
+// encodeJSON is json.Marshal without escaping <, > and &.
+func encodeJSON(v any) ([]byte, error) {
 	e := newEncoder(nil, "")
 	err := e.json.Encode(v)
 	return bytes.TrimSuffix(e.wire.Bytes(), []byte("\n")), err
 }
 
 func quote(s string) json.RawMessage {
-	data, _ := encoded(s) // a string always encodes
+	data, _ := encodeJSON(s) // a string always encodes
 	return data
 }

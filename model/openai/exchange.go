@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	usageTime = 5 * time.Second        // how long to wait for the usage after the end of an answer
-	graceTime = 100 * time.Millisecond // how long to wait for the rest of the body after a complete answer
+	usageTime = 5 * time.Second        // how long to wait for the usage after the last text or call of an answer
+	drainTime = 100 * time.Millisecond // how long to wait for the rest of the body after a complete answer
 )
 
-// An exchange is one request and its answer.
+// An exchange sends one request and receives the answer.
 type exchange struct {
 	provider.Exchange
 	complete bool // the answer is complete: the connection can be reused
@@ -31,11 +31,11 @@ func (x *exchange) send(m *Model, p *protocol, b body) error {
 	return nil
 }
 
-// drain reads up to 4 KiB after a complete answer, [DONE] and the end of the chunked
-// encoding, so that the connection can be reused. If more follows, a new connection is cheaper.
+// drain reads what follows a complete answer, such as [DONE] and the end of the chunked encoding, so that the
+// connection can be reused. It reads at most 4 KiB: if more follows, a new connection is cheaper.
 func (x *exchange) drain(l *lines) {
 	if x.complete && !x.EOF {
-		l.Reset(x.Within(graceTime))
+		l.Reset(x.Within(drainTime))
 		_, _ = l.Discard(4 << 10)
 	}
 }

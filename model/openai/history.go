@@ -19,33 +19,33 @@ const (
 	maxLookBack = 32
 )
 
-// A history keeps encoded conversations, so that a request that continues one encodes only the new messages;
-// otherwise each step costs as much as the whole conversation. A conversation is found by its last message, which has
-// only a weak pointer: once that message is collected no request can continue the conversation, and it is dropped.
-// The messages before it have strong pointers, so that comparing pointers suffices to recognize them.
+// A history keeps encoded conversations, so that a request that continues a conversation encodes only the new messages,
+// not all. A conversation is found by its last message, to which the history has only a weak pointer: once the last
+// message is garbage-collected, no request can continue the conversation, and the history drops the conversation. To
+// the earlier messages there are strong pointers, so that a pointer cannot be reused for another message.
 type history struct {
 	responses bool // encode for the Responses API
-	limit     int  // the maximum size
+	limit     int  // of size
 	mu        sync.Mutex
 	byLast    map[weak.Pointer[message.Message]]*list.Element
 	recent    list.List // of *conversation, the latest first
-	size      int       // bytes of all kept conversations
+	size      int       // bytes in all kept conversations
 
-	withoutReasoning provider.MessageSet // answers whose reasoning is not sent
-	drops            int                 // the number of calls that have added to withoutReasoning
+	withoutReasoning provider.MessageSet // answers whose reasoning is not sent back
+	reasoningDrops   int                 // how often dropReasoning has added to withoutReasoning
 }
 
-// A conversation is the wire form of messages. While it is in the history, the history's lock guards
-// it; the caller that removed it owns it. Bytes that are written never change, as requests may still be
-// sending them; more are only appended.
+// A conversation is the wire form of messages. The history's lock guards the conversations in the history; encode takes
+// a conversation out while it appends to wire. The bytes in wire never change, as earlier requests may still be sending
+// them.
 type conversation struct {
-	before []*message.Message // all but the last
-	last   weak.Pointer[message.Message]
-	wire   []byte          // a comma and an object for each message on the wire
-	drop   runtime.Cleanup // calls forget when last is gone
+	before  []*message.Message // all but the last
+	last    weak.Pointer[message.Message]
+	wire    []byte          // a comma and an object for each message on the wire
+	cleanup runtime.Cleanup // calls forget when last was garbage-collected
 
-	changes []*model.ToolChange // the changes that wire contains
-	drops   int                 // history.drops when the encoding began
+	changes        []*model.ToolChange // the changes that wire contains
+	reasoningDrops int                 // history.reasoningDrops when the encoding began
 }
 
 // encode returns the wire form of msgs and of the changes to the tools in two parts: settled may be kept; rest may
@@ -54,42 +54,35 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 	c, n := h.take(msgs, tools)
 	e := newEncoder(c.wire, endpoint)
 	e.responses, e.tools, e.withoutReasoning = h.responses, tools, &h.withoutReasoning
-	written := len(c.changes)
-	writeChanges := func() (err error) {
-		for ; err == nil && written < len(tools.changes) && tools.changes[written].At <= n; written++ {
-			err = e.change(written)
+	changes := len(c.changes) // the number of encoded changes
+	for n < len(msgs) {
+		if changes, err = e.addChanges(changes, n); err != nil {
+			return nil, nil, err
 		}
-		return err
-	}
-	for n < len(msgs) && err == nil {
-		if err = writeChanges(); err != nil {
-			break
+		count, unitSettled, err := e.addUnit(msgs[n:])
+		if err != nil {
+			return nil, nil, err
 		}
-		count, unitSettled, unitErr := e.unit(msgs[n:])
-		if err = unitErr; !unitSettled {
+		if !unitSettled { // these are the last messages
 			break
 		}
 		n += count
-		c.wire, c.changes = e.wire.Bytes(), tools.changes[:written]
+		c.wire, c.changes = e.wire.Bytes(), tools.changes[:changes]
 	}
-	kept := n
-	if n = len(msgs); err == nil {
-		err = writeChanges()
-	}
-	if err != nil {
+	if _, err = e.addChanges(changes, len(msgs)); err != nil {
 		return nil, nil, err
 	}
-	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // cloned, since the next request overwrites these bytes
-	// Once c is in the history again, another request may take it and append to it, in the memory after these bytes.
-	settled = slices.Clip(c.wire)
-	if kept > 0 {
-		h.put(c, msgs[:kept])
+	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // the next request may overwrite these bytes
+	settled = slices.Clip(c.wire)                     // the next request may append to c.wire
+	if n > 0 {
+		h.put(c, msgs[:n])
 	}
 	return settled, rest, nil
 }
 
-// take removes and returns the longest conversation that msgs continues, and its length, or returns an empty one. Of
-// two concurrent requests that continue the same conversation, the second encodes all messages again.
+// take removes and returns the longest conversation that msgs continues, and the number of its messages; without such a
+// conversation, a new one. Of two concurrent requests that continue the same conversation, the second encodes all
+// messages again.
 func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversation, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,25 +96,25 @@ func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversatio
 			return c, i + 1
 		}
 	}
-	return &conversation{drops: h.drops}, 0
+	return &conversation{reasoningDrops: h.reasoningDrops}, 0
 }
 
-// put keeps c as the conversation of msgs. A conversation that needs more than a quarter of the limit is not kept: it
-// would evict too many others.
+// put keeps c as the conversation of msgs. A conversation that needs more than a quarter of the limit is not kept,
+// because it would evict too many other conversations.
 func (h *history) put(c *conversation, msgs []*message.Message) {
 	if cap(c.wire) > h.limit/4 {
 		return
 	}
-	end := len(msgs) - 1
-	c.before = append(c.before, msgs[len(c.before):end]...)
-	c.last = weak.Make(msgs[end])
+	before, last := msgs[:len(msgs)-1], msgs[len(msgs)-1]
+	c.before = append(c.before, before[len(c.before):]...)
+	c.last = weak.Make(last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.drops != h.drops { // wire may contain reasoning that has been dropped since
+	if c.reasoningDrops != h.reasoningDrops { // wire may contain reasoning that was dropped during the encoding
 		return
 	}
-	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
-	h.removeLast(c.last) // a concurrent request may have put it
+	c.cleanup = runtime.AddCleanup(last, h.forget, c.last)
+	h.removeLast(c.last) // of a concurrent request with the same messages
 	if h.byLast == nil {
 		h.byLast = map[weak.Pointer[message.Message]]*list.Element{}
 	}
@@ -132,7 +125,7 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	}
 }
 
-// forget drops the conversation whose last message was collected.
+// forget drops the conversation whose last message was garbage-collected.
 func (h *history) forget(last weak.Pointer[message.Message]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,6 +143,6 @@ func (h *history) removeLast(last weak.Pointer[message.Message]) {
 func (h *history) remove(el *list.Element) {
 	c := h.recent.Remove(el).(*conversation)
 	delete(h.byLast, c.last)
-	c.drop.Stop()
+	c.cleanup.Stop()
 	h.size -= cap(c.wire)
 }

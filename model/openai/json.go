@@ -8,39 +8,38 @@ import (
 	"unicode/utf8"
 )
 
-// A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value of an unexpected type
-// counts as missing, and sets mismatch unless it is null. Invalid JSON sets bad, and all after it counts as missing.
-//
-// It is several times as fast as encoding/json: see the table in bench/RESULTS.md.
+// A jsonReader reads one JSON text in a single pass, several times as fast as encoding/json: see the table in
+// bench/RESULTS.md. Servers disagree about types, so a value of an unexpected type counts as missing, and so does
+// everything after invalid JSON.
 type jsonReader struct {
-	data []byte
-	pos  int // of the next byte
-	bad  bool
-
-	mismatch bool
+	data     []byte
+	pos      int  // of the next byte
+	invalid  bool // the text is not valid JSON
+	mismatch bool // a value other than null had an unexpected type
 }
 
 // fail records that the text is not valid JSON, and ends all loops over members and items.
-func (r *jsonReader) fail() { r.pos, r.bad = len(r.data), true }
+func (r *jsonReader) fail() { r.pos, r.invalid = len(r.data), true }
 
-// peek skips white space and returns the byte after it, 0 at the end.
+// peek skips white space and returns the next byte without reading it, 0 at the end.
 func (r *jsonReader) peek() byte {
 	for ; r.pos < len(r.data); r.pos++ {
-		if c := r.data[r.pos]; c > ' ' || c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+		if c := r.data[r.pos]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
 			return c
 		}
 	}
 	return 0
 }
 
-// end fails if anything follows the value.
+// end fails if anything follows.
 func (r *jsonReader) end() {
 	if r.peek(); r.pos < len(r.data) {
 		r.fail()
 	}
 }
 
-func (r *jsonReader) null() bool {
+// skipNull reads a null. It reports whether the next value was null.
+func (r *jsonReader) skipNull() bool {
 	isNull := r.peek() == 'n' && bytes.HasPrefix(r.data[r.pos:], []byte("null"))
 	if isNull {
 		r.pos += len("null")
@@ -48,32 +47,33 @@ func (r *jsonReader) null() bool {
 	return isNull
 }
 
-// starts reports whether the next value starts with the byte. Any other value is skipped.
+// starts reports whether the next value starts with the byte first. If not, the value is skipped.
 func (r *jsonReader) starts(first byte) bool {
 	c := r.peek()
 	if c != first {
-		r.mismatch = r.mismatch || c != 'n'
+		r.mismatch = r.mismatch || c != 'n' // of null
 		r.raw()
 	}
 	return c == first
 }
 
-// open reads the first byte of an object or array. Any other value is skipped.
-func (r *jsonReader) open(first byte) bool {
-	ok := r.starts(first)
+// open reads an opening bracket. It reports whether the next value starts with the bracket; if not, the value is skipped.
+func (r *jsonReader) open(bracket byte) bool {
+	ok := r.starts(bracket)
 	if ok {
 		r.pos++
 	}
 	return ok
 }
 
-// more reads a comma or the closing bracket, and reports whether another member or item follows.
-func (r *jsonReader) more(last byte, first bool) bool {
+// more reads a comma or the closing bracket, and reports whether another member or item follows. There is no comma before
+// the first.
+func (r *jsonReader) more(bracket byte, isFirst bool) bool {
 	c := r.peek()
-	if first && c != last && c != 0 {
+	switch {
+	case isFirst && c != bracket && c != 0:
 		return true
-	}
-	if c != last && c != ',' {
+	case c != bracket && c != ',':
 		r.fail()
 		return false
 	}
@@ -87,7 +87,7 @@ func (r *jsonReader) members(yield func(name []byte) bool) {
 	if !r.open('{') {
 		return
 	}
-	for first := true; r.more('}', first); first = false {
+	for isFirst := true; r.more('}', isFirst); isFirst = false {
 		name := r.quoted()
 		if r.peek() != ':' {
 			r.fail()
@@ -105,17 +105,17 @@ func (r *jsonReader) items(yield func() bool) {
 	if !r.open('[') {
 		return
 	}
-	for first := true; r.more(']', first); first = false {
+	for isFirst := true; r.more(']', isFirst); isFirst = false {
 		if !yield() {
 			return
 		}
 	}
 }
 
-// noString is what quoted returns if there is no string.
+// noString is the result of quoted if it fails.
 var noString = []byte(`""`)
 
-// quoted reads a string and returns it with its quotes and escapes.
+// quoted reads a string, and returns the string with quotes and escapes.
 func (r *jsonReader) quoted() []byte {
 	if r.peek() != '"' {
 		r.fail()
@@ -175,12 +175,12 @@ func unquote(quoted []byte) string {
 	return b.String()
 }
 
-// escapes maps a letter after a backslash to its meaning (RFC 8259, section 7), but for \u.
+// escapes maps a byte after a backslash to the byte that it stands for (RFC 8259, section 7), except for \u.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// count reads an integer; any other value reads as 0.
-func (r *jsonReader) count() int {
-	if r.null() {
+// integer reads an integer. Any other value reads as 0.
+func (r *jsonReader) integer() int {
+	if r.skipNull() {
 		return 0
 	}
 	n, err := strconv.Atoi(string(r.raw()))
@@ -191,18 +191,18 @@ func (r *jsonReader) count() int {
 	return n
 }
 
-// number is like count, but nil for null.
-func (r *jsonReader) number() *int {
-	if r.null() {
+// optionalInteger is like integer, but returns nil for null.
+func (r *jsonReader) optionalInteger() *int {
+	if r.skipNull() {
 		return nil
 	}
-	n := r.count()
+	n := r.integer()
 	return &n
 }
 
-// value reads any value; it is nil for null.
-func (r *jsonReader) value() json.RawMessage {
-	if r.null() {
+// optionalValue is like raw, but returns nil for null.
+func (r *jsonReader) optionalValue() json.RawMessage {
+	if r.skipNull() {
 		return nil
 	}
 	return r.raw()
@@ -216,23 +216,23 @@ func (r *jsonReader) raw() []byte {
 	value := r.data[r.pos:]
 	value = value[:valueLen(value)]
 	r.pos += len(value)
-	if string(value) != "null" && !json.Valid(value) {
+	if !json.Valid(value) {
 		r.fail()
 		return nil
 	}
 	return value
 }
 
-// clone reads any value and returns a copy of its JSON in valid UTF-8, nil for null.
-func (r *jsonReader) clone() json.RawMessage {
-	value := r.raw()
-	if len(value) == 0 || string(value) == "null" {
+// clonedValue is like optionalValue, but returns a copy in valid UTF-8.
+func (r *jsonReader) clonedValue() json.RawMessage {
+	value := r.optionalValue()
+	if value == nil { // null, or invalid JSON
 		return nil
 	}
 	return bytes.ToValidUTF8(bytes.Clone(value), []byte("\ufffd"))
 }
 
-// valueLen returns the length of the value at the start of data, if that is valid JSON.
+// valueLen returns the length of the value at the start of data. For invalid JSON it returns any length.
 func valueLen(data []byte) int {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {

@@ -11,10 +11,10 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// This file adds tools in the course of a conversation. An input item of type additional_tools adds tools from
-// there on, so that the list of tools, and with it the prefix that the server caches, remains the same (OpenAI API
-// reference, "Create a model response", input). The API cannot remove tools: a developer message names those
-// that can no longer be called.
+// This file adds tools during a conversation. The model can call the tools in an input item of type additional_tools
+// after that item. So the list of tools, and with it the prefix that the server caches, remains the same (OpenAI API
+// reference, "Create a model response", input). The API cannot remove tools: a developer message names the tools that
+// can no longer be called.
 
 const (
 	closedTools   = "These tools can no longer be called: "
@@ -28,61 +28,58 @@ type additionalTools struct {
 	Tools []functionTool `json:"tools"`
 }
 
-// lateModels are prefixes of the names of models that OpenAI's own server is known to support additional_tools for.
-var lateModels = []string{"gpt-5.4", "gpt-5.5", "gpt-5.6", "gpt-6-"}
-
-// takesLateTools reports whether a server is known to support additional_tools.
-func takesLateTools(host, name string) bool {
-	name = strings.TrimPrefix(name, "ft:")
-	return host == "api.openai.com" &&
-		(name == "gpt-6" || slices.ContainsFunc(lateModels, func(prefix string) bool { return strings.HasPrefix(name, prefix) }))
+// supportsLateTools reports whether a server is known to support additional_tools: OpenAI's own server, for these models.
+func supportsLateTools(host, modelName string) bool {
+	modelName = strings.TrimPrefix(modelName, "ft:") // fine-tuned
+	return host == "api.openai.com" && (modelName == "gpt-6" ||
+		slices.ContainsFunc([]string{"gpt-5.4", "gpt-5.5", "gpt-5.6", "gpt-6-"}, func(prefix string) bool { return strings.HasPrefix(modelName, prefix) }))
 }
 
-// Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
-func (m *Model) Reveals() bool { return m.reveals }
+// Reveals reports whether tools can be added during a conversation; see Config.LateTools.
+func (m *Model) Reveals() bool { return m.lateTools }
 
-// with returns the list of a request with the tools of l at its head and the given changes.
-func (l *toolList) with(changes []*model.ToolChange) (*toolList, error) {
+// withChanges returns the list for a conversation that began with the tools in l.
+func (l *toolList) withChanges(changes []*model.ToolChange) (*toolList, error) {
 	if len(changes) == 0 {
 		return l, nil
 	}
-	late := &toolList{head: l, changes: changes, own: map[string]string{}}
+	late := &toolList{initial: l, changes: changes, names: map[string]string{}}
 	for _, c := range changes {
 		for _, t := range c.Add {
 			name := wireName(t.Name)
-			if l.own[name] == t.Name || late.own[name] == t.Name { // the tool was removed and is added again
+			if l.names[name] == t.Name || late.names[name] == t.Name { // the tool was removed and is added again
 				continue
 			}
-			if err := provider.CheckName(late.own, name, t.Name); err != nil {
+			if err := provider.CheckName(late.names, name, t.Name); err != nil {
 				return nil, err
 			}
-			if err := provider.CheckName(l.own, name, t.Name); err != nil {
+			if err := provider.CheckName(l.names, name, t.Name); err != nil {
 				return nil, err
 			}
-			late.own[name] = t.Name
+			late.names[name] = t.Name
 		}
 	}
 	return late, nil
 }
 
-// isLate reports whether the tool is added by a change and is not in the head.
-func (l *toolList) isLate(wire string) bool { return l.head != nil && l.own[wire] != "" }
+// isLate reports whether a change adds the tool, and the list at the start of the conversation lacks it.
+func (l *toolList) isLate(wire string) bool { return l.initial != nil && l.names[wire] != "" }
 
-// continues reports whether a conversation of n messages that was encoded with some of the changes can be continued
-// with all of them. The remaining changes must come after those messages. They must not add a tool that was called
-// before, since that would change the namespace of those calls.
+// continues reports whether a request with the tools in l can continue c, a conversation of n messages. The changes in c
+// must be the first changes in l, and all other changes must come after the n messages. They must not add a tool that
+// the messages call, since that would change the namespace of the calls.
 func (l *toolList) continues(c *conversation, n int) bool {
-	done := len(c.changes)
-	if done > len(l.changes) || !slices.Equal(c.changes, l.changes[:done]) {
+	encoded := len(c.changes)
+	if encoded > len(l.changes) || !slices.Equal(c.changes, l.changes[:encoded]) {
 		return false
 	}
 	added := map[string]bool{}
-	for _, change := range l.changes[done:] {
+	for _, change := range l.changes[encoded:] {
 		if change.At < n {
 			return false
 		}
 		for _, t := range change.Add {
-			if name := wireName(t.Name); l.isLate(name) && !l.addedBefore(name, done) {
+			if name := wireName(t.Name); l.isLate(name) && !l.addedBefore(name, encoded) {
 				added[name] = true
 			}
 		}
@@ -103,8 +100,19 @@ func (l *toolList) addedBefore(wire string, n int) bool {
 	})
 }
 
-// change appends the items for the n-th change.
-func (e *encoder) change(n int) error {
+// addChanges appends the changes from index next on that are made before message n. It returns the index of the first
+// change after them.
+func (e *encoder) addChanges(next, n int) (int, error) {
+	for ; next < len(e.tools.changes) && e.tools.changes[next].At <= n; next++ {
+		if err := e.addChange(next); err != nil {
+			return 0, err
+		}
+	}
+	return next, nil
+}
+
+// addChange appends the items for the n-th change.
+func (e *encoder) addChange(n int) error {
 	c := e.tools.changes[n]
 	item := additionalTools{Type: "additional_tools", Role: sdk.ChatMessageRoleDeveloper}
 	var reopened, closed []string
@@ -124,13 +132,13 @@ func (e *encoder) change(n int) error {
 		closed = append(closed, wireName(name))
 	}
 	if closed != nil {
-		e.item(inputMessage(sdk.ChatMessageRoleDeveloper, closedTools+strings.Join(closed, ", ")))
+		e.addItem(inputMessage(sdk.ChatMessageRoleDeveloper, closedTools+strings.Join(closed, ", ")))
 	}
 	if reopened != nil {
-		e.item(inputMessage(sdk.ChatMessageRoleDeveloper, reopenedTools+strings.Join(reopened, ", ")))
+		e.addItem(inputMessage(sdk.ChatMessageRoleDeveloper, reopenedTools+strings.Join(reopened, ", ")))
 	}
 	if item.Tools != nil {
-		e.item(item)
+		e.addItem(item)
 	}
 	return e.err
 }

@@ -5,7 +5,7 @@
 //	m, err := openai.New(openai.Config{Model: "qwen3", BaseURL: "http://localhost:11434/v1"})
 //	m, err := openai.FromEnv() // OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL
 //
-// A [*Model] is a [model.Model]: it neither retries nor falls back; see package model/middleware for that.
+// A [*Model] is a [model.Model]. Package model/middleware retries after failures and falls back to other models.
 //
 // # Differences between servers
 //
@@ -26,20 +26,20 @@
 // # The Responses API
 //
 // OpenAI's current models support tools together with reasoning only in the Responses API. It is the default for
-// them, and [Config.API] selects it for other servers. Without API, other servers are called by chat completions or,
-// if they lack it, by the Responses API. The server stores nothing (store is false): reasoning is received encrypted,
-// kept as an extra of the message, and sent back at its place among the calls and texts. If the message was edited,
+// them, and [Config.API] selects it for other servers. If API is empty, other servers are called by chat completions,
+// or by the Responses API if they lack chat completions. The server stores nothing (store is false): reasoning is received encrypted,
+// kept as an extra of the message, and sent back in its original order with the calls and texts. If the message was edited,
 // or goes to another model or to chat completions, the reasoning is left out. If the server rejects reasoning because
-// it is too old, the request is sent again without it, which counts as a retry. Items of the server's own tools,
+// it is too old, the request is sent again without reasoning, which counts as a retry. Items of the server's own tools,
 // which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent as reasoning.effort.
 //
-// Tools that were added in the course of a conversation ([model.Reveal]) are sent at its end, if the server supports
-// that: the list of tools remains the same, and so the server's prompt cache remains valid. See [Config.LateTools].
+// If the server supports it, a tool that was added during a conversation ([model.Reveal]) is sent where it was added:
+// the list of tools remains the same, and so the server's prompt cache remains valid. See [Config.LateTools].
 //
 // # Relation to go-openai
 //
-// Requests are those that github.com/sashabaranov/go-openai would send: this package uses its types for tools, calls,
-// choices, formats and the endpoint, and a test compares the requests of both. They are sent by net/http, since
+// Requests are those that github.com/sashabaranov/go-openai would send: this package uses go-openai's types for tools,
+// calls, choices and formats, and a test compares the requests of both packages. They are sent by net/http, since
 // go-openai's client encodes the whole conversation for each call, rejects some models by name, and cannot send
 // vendors' additions. This package reads the answer itself, because go-openai's reader hides error events and cut-off
 // streams, loses Retry-After, and drops members that must go back.
@@ -47,8 +47,8 @@
 // # Caching
 //
 // A message is encoded once. The model keeps an encoded conversation as long as the caller keeps the conversation's last
-// message, up to 64 MiB in total, and a request that continues it encodes only the new messages. Therefore a message must not be
-// changed after it was sent. A tool list is encoded once for each [model.Request.Digest].
+// message, up to 64 MiB in total, and a request that continues the conversation encodes only the new messages.
+// Therefore a message must not be changed after it was sent. A tool list is encoded once for each [model.Request.Digest].
 package openai
 
 import (
@@ -80,11 +80,11 @@ type Config struct {
 	BaseURL string // without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
 
-	// API is the protocol. Empty means APIResponses for OpenAI's own server, except for its models
-	// from before 2025. For all other servers it means APIChat, or APIResponses if the server lacks that.
+	// API is the protocol. Empty means APIResponses for OpenAI's own server, except for its models from before 2025,
+	// and for all other servers APIChat, or APIResponses if the server lacks chat completions.
 	API API
 
-	// LateTools says whether tools can be added at the end of a conversation, which needs the Responses API
+	// LateTools says whether tools can be added during a conversation, which needs the Responses API
 	// (additional_tools); see [model.Revealer]. Nil means yes for OpenAI's own server and its models
 	// from gpt-5.4 on that are known to support it.
 	LateTools *bool
@@ -101,8 +101,8 @@ type Config struct {
 	// these.
 	Extra map[string]json.RawMessage
 
-	// Header has additional headers, for gateways; "api-key" for Azure. They override those
-	// of this package; case does not matter.
+	// Header has additional headers for gateways, such as "api-key" for Azure. They override the headers that this
+	// package sets. Case does not matter.
 	Header http.Header
 
 	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0. Nil means
@@ -117,13 +117,12 @@ type Config struct {
 
 // A Model is a model behind an endpoint. It is safe for concurrent use.
 type Model struct {
-	cfg         Config
-	endpoint    sdk.ClientConfig // the server, and the client that sends the requests
-	keepsHeader bool             // the client does not modify the header
-	reveals     bool             // see Config.LateTools
-	noLateTools atomic.Bool      // the server has refused tools at the end of a conversation
+	cfg         Config      // with its defaults set
+	keepsHeader bool        // cfg.HTTPClient does not modify a request's header
+	lateTools   bool        // Config.LateTools or its default
+	noLateTools atomic.Bool // the server has refused tools that were added during a conversation
 
-	protocols [2]*protocol             // that the server may have; the second is nil if the first is known to be right
+	protocols [2]*protocol             // that the server may support; the second is nil if the first is known to be supported
 	protocol  atomic.Pointer[protocol] // the protocol in use
 	proven    atomic.Bool              // the server is known to support the protocol in use
 }
@@ -131,8 +130,8 @@ type Model struct {
 // A protocol has what differs between chat completions and the Responses API.
 type protocol struct {
 	responses bool          // the Responses API, not chat completions
-	request   *http.Request // cloned for each call
-	origin    string        // marks extras as from this endpoint
+	request   *http.Request // without a body; copied for each exchange
+	endpoint  string        // whose extras can be sent back: a host, for the Responses API also a model
 	tools     toolCache
 	history   history
 }
@@ -162,27 +161,24 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	m := &Model{cfg: cfg}
-	m.endpoint = sdk.DefaultConfig(cfg.Key)
-	m.endpoint.BaseURL, m.endpoint.OrgID, m.endpoint.HTTPClient = cfg.BaseURL, cfg.Organization, cfg.HTTPClient
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
-		m.endpoint.HTTPClient = provider.Client()
+		cfg.HTTPClient = provider.Client()
 	}
-	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
+	m := &Model{cfg: cfg, keepsHeader: keepsHeader(cfg.HTTPClient)}
 	return m, m.chooseProtocol(u.Host)
 }
 
-// chooseProtocol sets the possible protocols, and the one to begin with.
+// chooseProtocol sets the protocols that the server may support, and the protocol of the first request.
 func (m *Model) chooseProtocol(host string) error {
 	responses, known, err := usesResponses(m.cfg.API, host, m.cfg.Model)
 	if err != nil {
 		return err
 	}
-	m.reveals = responses && takesLateTools(host, m.cfg.Model)
+	m.lateTools = responses && supportsLateTools(host, m.cfg.Model)
 	if m.cfg.LateTools != nil {
-		m.reveals = *m.cfg.LateTools
+		m.lateTools = *m.cfg.LateTools
 	}
-	if m.reveals && !responses {
+	if m.lateTools && !responses {
 		return fmt.Errorf("openai: Config.LateTools needs the Responses API; set Config.API (KITBAG_API) to %s", APIResponses)
 	}
 	if m.protocols[0], err = m.newProtocol(host, responses); err == nil && !known {
@@ -194,26 +190,25 @@ func (m *Model) chooseProtocol(host string) error {
 }
 
 func (m *Model) newProtocol(host string, responses bool) (*protocol, error) {
-	p := &protocol{responses: responses, origin: host, tools: toolCache{responses: responses}, history: history{responses: responses, limit: maxHistory}}
+	p := &protocol{responses: responses, endpoint: host, tools: toolCache{responses: responses}, history: history{responses: responses, limit: maxHistory}}
 	path := "/chat/completions"
-	if responses { // only the same model can read its reasoning
-		path, p.origin = "/responses", host+" "+m.cfg.Model
+	if responses { // only the model that encrypted the reasoning can read it
+		path, p.endpoint = "/responses", host+" "+m.cfg.Model
 	}
 	var err error
-	if p.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
+	if p.request, err = newRequest(&m.cfg, path); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)
 	}
 	return p, nil
 }
 
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
-// KITBAG_API configure. It fails as New does, and its errors name the variables.
+// KITBAG_API configure. It fails as New does.
 func FromEnv() (*Model, error) {
 	return New(Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL"), API: API(os.Getenv("KITBAG_API"))})
 }
 
-// isLocal reports whether a host is likely to be local, where servers often need no key. For a
-// public host a missing key is reported before any request.
+// isLocal reports whether a host is likely to be local. Local servers often need no key.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
@@ -231,9 +226,9 @@ func (m *Model) Server() (host string, port int) { return provider.Server(m.cfg.
 // ContextWindow returns Config.ContextWindow.
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
-// Generate sends the request and streams the answer. The first delta of a tool
-// call has its id and its name. Each range over the sequence sends the request
-// again. An error ends the sequence: a [*model.Error], or one that wraps the error of ctx.
+// Generate sends the request and streams the answer. The first delta of a tool call has the call's id and name. Each
+// range over the sequence sends the request again. An error ends the sequence: a [*model.Error], or an error that wraps
+// ctx.Err().
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		p := m.protocol.Load()
@@ -247,16 +242,17 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
-// ask sends the request and yields the answer. If the server responds with an error, refused is true.
+// ask sends the request by the protocol p and yields the answer. If the server responds with an error status, refused
+// is true.
 func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield func(model.Chunk, error) bool) (refused bool, err error) {
 	body, tools, err := m.encode(p, req)
 	if err != nil {
 		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 	}
-	a := &response{answer: answer{endpoint: p.origin, tools: tools, conversation: req.Messages, yield: yield}}
-	var parser parser = a
+	r := &response{answer: answer{endpoint: p.endpoint, tools: tools, conversation: req.Messages, yield: yield}}
+	var answerParser parser = r
 	if !p.responses {
-		parser = &a.answer
+		answerParser = &r.answer
 	}
 	x := new(exchange)
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
@@ -268,7 +264,7 @@ func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield 
 	if !m.proven.Load() {
 		m.adopt(p)
 	}
-	if err := read(x, parser); err != nil && !errors.Is(err, errStopped) {
+	if err := read(x, answerParser); err != nil && !errors.Is(err, errStopped) {
 		err = x.Explain(err, req.Messages)
 		m.remedy(p, err)
 		return false, err

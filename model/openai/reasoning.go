@@ -9,24 +9,24 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// reasoning collects reasoning_details, which must go back in the form in which an unstreamed answer would have them:
-// the pieces of one detail, which have the same type and index, are joined. OpenRouter sends these details; their
-// members depend on the model behind it: a text, a summary, or encrypted data.
+// reasoning collects OpenRouter's reasoning_details, which must be sent back in the form of an unstreamed answer:
+// consecutive pieces with the same type and index are joined to one detail. The members of a detail depend on the model:
+// a text, a summary, or encrypted data.
 type reasoning []detail
 
 // A detail is one of the reasoning_details, assembled from pieces.
 type detail struct {
 	members map[string]json.RawMessage
-	pieces  map[string]*strings.Builder // of the members that come in pieces
+	texts   map[string]*strings.Builder // the members whose pieces are joined; encode moves them to members
 }
 
-// add adds pieces of details, and returns their readable text.
+// add adds pieces of details, and returns the readable text in them.
 func (r *reasoning) add(details []json.RawMessage) string {
 	var text strings.Builder
 	for _, raw := range details {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(raw, &members) != nil {
-			continue
+			continue // not an object
 		}
 		n := len(*r)
 		if n == 0 || !(*r)[n-1].continuedBy(members) {
@@ -38,14 +38,14 @@ func (r *reasoning) add(details []json.RawMessage) string {
 	return text.String()
 }
 
-// continuedBy reports whether members are another piece of d. Without an index each detail is a separate one.
+// continuedBy reports whether members are another piece of d. Without an index each piece is a detail of its own.
 func (d detail) continuedBy(members map[string]json.RawMessage) bool {
 	_, indexed := members["index"]
 	return indexed && bytes.Equal(d.members["type"], members["type"]) && bytes.Equal(d.members["index"], members["index"])
 }
 
-// add adds the members of a piece. Texts are appended, and also appended to readable unless they
-// are encrypted; of any other member the last value that is not null counts.
+// add adds the members of a piece. Texts are joined, and appended to readable unless they are encrypted. Of all other
+// members the last value that is not null counts.
 func (d detail) add(members map[string]json.RawMessage, readable *strings.Builder) {
 	for name, value := range members {
 		var piece string
@@ -54,10 +54,10 @@ func (d detail) add(members map[string]json.RawMessage, readable *strings.Builde
 			if json.Unmarshal(value, &piece) != nil || string(value) == "null" {
 				continue
 			}
-			if d.pieces[name] == nil {
-				d.pieces[name] = new(strings.Builder)
+			if d.texts[name] == nil {
+				d.texts[name] = new(strings.Builder)
 			}
-			d.pieces[name].WriteString(piece)
+			d.texts[name].WriteString(piece)
 			if name != "data" {
 				readable.WriteString(piece)
 			}
@@ -76,12 +76,12 @@ func (r reasoning) encode() json.RawMessage {
 	}
 	all := make([]map[string]json.RawMessage, len(r))
 	for i, d := range r {
-		for name, text := range d.pieces {
+		for name, text := range d.texts {
 			d.members[name] = quote(text.String())
 		}
 		all[i] = d.members
 	}
-	data, err := encoded(all)
+	data, err := encodeJSON(all)
 	if err != nil {
 		return nil // unreachable: each member is valid JSON
 	}
@@ -90,17 +90,11 @@ func (r reasoning) encode() json.RawMessage {
 
 // parseDataURL reads a data URL in base64 (RFC 2397).
 func parseDataURL(url string) (*message.Data, bool) {
-	rest, ok := strings.CutPrefix(url, "data:")
-	if !ok {
+	rest, isData := strings.CutPrefix(url, "data:")
+	mediaType, encoded, isBase64 := strings.Cut(rest, ";base64,")
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if !isData || !isBase64 || err != nil {
 		return nil, false
 	}
-	kind, data, ok := strings.Cut(rest, ";base64,")
-	if !ok {
-		return nil, false
-	}
-	b, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		return nil, false
-	}
-	return &message.Data{MediaType: kind, Bytes: b}, true
+	return &message.Data{MediaType: mediaType, Bytes: data}, true
 }

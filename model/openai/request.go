@@ -15,9 +15,9 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A wireRequest is go-openai's ChatCompletionRequest without messages and tools, which are
-// encoded separately, and with what that type cannot express: a temperature of 0.
-type wireRequest struct {
+// A chatRequest is go-openai's ChatCompletionRequest without messages and tools, which are encoded separately. Unlike
+// that type it can express a temperature of 0.
+type chatRequest struct {
 	Model               string                            `json:"model"`
 	Stream              bool                              `json:"stream,omitempty"`
 	StreamOptions       *sdk.StreamOptions                `json:"stream_options,omitempty"`
@@ -28,31 +28,31 @@ type wireRequest struct {
 	ResponseFormat      *sdk.ChatCompletionResponseFormat `json:"response_format,omitempty"`
 }
 
-// encode returns a request's body, the same bytes for the same request, and the encoded tools. What
-// an earlier request has encoded is not copied: see toolCache, opening and history.
+// encode returns a request's body, the same bytes for the same request, and the encoded tools. The body shares the parts
+// that an earlier request has encoded: see toolCache, opening and history.
 func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList, err error) {
-	infos, digest, changes := provider.ToolsOf(req, m.reveals && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil, 0)
-	head, err := p.tools.get(infos, digest)
+	lateTools := m.lateTools && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil
+	infos, digest, changes := provider.ToolsOf(req, lateTools, 0)
+	initial, err := p.tools.get(infos, digest)
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := m.opening(p, req, head)
+	o, err := m.opening(p, req, initial)
 	if err != nil {
 		return nil, nil, err
 	}
-	if tools, err = head.with(changes); err != nil {
+	if tools, err = initial.withChanges(changes); err != nil {
 		return nil, nil, err
 	}
-	settled, rest, err := p.history.encode(req.Messages, p.origin, tools)
+	settled, rest, err := p.history.encode(req.Messages, p.endpoint, tools)
 	if err != nil {
 		return nil, nil, err
 	}
-	b = body{o.head, o.tools, o.start, o.systemWire, settled, rest, bodyEnd}
-	for i, messages := range b[3:6] {
-		if len(messages) > 0 {
-			b[3+i] = messages[1:] // without the comma before the first message
-			return b, tools, nil
-		}
+	b = body{o.members, o.tools, o.listStart, o.systemMessage, settled, rest, bodyEnd}
+	lists := b[3:6] // the system message, settled and rest
+	if first := slices.IndexFunc(lists, func(list []byte) bool { return len(list) > 0 }); first >= 0 {
+		lists[first] = lists[first][1:] // without the comma before the first message
+		return b, tools, nil
 	}
 	if p.responses {
 		return nil, nil, errors.New("no message of the request has content; the Responses API needs one in addition to the system prompt")
@@ -62,77 +62,77 @@ func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList
 
 var bodyEnd = []byte("]}")
 
-// An opening is the part of a body before the messages. Usually it equals that of the previous
-// request. It is immutable.
+// An opening is the part of a body up to the system message. Usually the next request has the same opening. An opening
+// is immutable.
 type opening struct {
 	system    string
 	choice    model.ToolChoice
 	maxTokens int
 
-	head, tools, start, systemWire []byte
+	members, tools, listStart, systemMessage []byte
 }
 
-// opening returns the opening of a request, if possible the last one with this tool list. An opening
-// with a temperature, output schema or extras is not kept.
+// opening returns the opening of a request, if possible the last opening with these tools. An opening with a
+// temperature, output schema or extras is not kept, since few requests have them.
 func (m *Model) opening(p *protocol, req *model.Request, tools *toolList) (*opening, error) {
-	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
-	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
+	keep := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
+	if o := tools.lastOpening.Load(); keep && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
 		return o, nil
 	}
-	head, err := m.head(p, req, tools)
+	members, err := m.openingMembers(p, req, tools)
 	if err != nil {
 		return nil, err
 	}
-	if len(head) > len("{") {
-		head = append(head, ',')
+	if len(members) > len("{") {
+		members = append(members, ',')
 	}
 	list := `"messages":[`
 	if p.responses {
 		list = `"input":[`
 	}
-	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(list)}
-	// An extra named "tools" replaces the tools; override has written it.
+	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, members: members, listStart: []byte(list)}
+	// An extra named "tools" replaces the tools; it is among the members.
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
-		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(","+list)
+		o.members, o.tools, o.listStart = append(members, `"tools":`...), tools.wire, []byte(","+list)
 	}
 	if req.System != "" && !p.responses {
 		e := newEncoder(nil, "")
-		e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
-		o.systemWire = e.wire.Bytes()
+		e.addMessage(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
+		o.systemMessage = e.wire.Bytes()
 	}
-	if plain {
-		tools.last.Store(o)
+	if keep {
+		tools.lastOpening.Store(o)
 	}
 	return o, nil
 }
 
-// head returns the start of the request's JSON, without the tools and the messages.
-func (m *Model) head(p *protocol, req *model.Request, tools *toolList) (head []byte, err error) {
-	var members any
+// openingMembers returns the request's JSON without the tools, the messages and the closing brace.
+func (m *Model) openingMembers(p *protocol, req *model.Request, tools *toolList) (members []byte, err error) {
+	var wire any
 	if p.responses {
-		members, err = m.responsesHead(req, tools)
+		wire, err = m.newResponsesRequest(req, tools)
 	} else {
-		members, err = m.chatHead(req, tools)
+		wire, err = m.newChatRequest(req, tools)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if head, err = encoded(members); err != nil {
+	if members, err = encodeJSON(wire); err != nil {
 		return nil, err
 	}
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
 		if p.responses {
 			extra = responsesExtra(extra)
 		}
-		if head, err = override(head, extra); err != nil {
+		if members, err = override(members, extra); err != nil {
 			return nil, err
 		}
 	}
-	return bytes.TrimSuffix(head, []byte("}")), nil
+	return bytes.TrimSuffix(members, []byte("}")), nil
 }
 
-func (m *Model) chatHead(req *model.Request, tools *toolList) (w *wireRequest, err error) {
-	w = &wireRequest{Model: m.cfg.Model, Stream: !m.cfg.NoStream, Temperature: req.Temperature}
+func (m *Model) newChatRequest(req *model.Request, tools *toolList) (w *chatRequest, err error) {
+	w = &chatRequest{Model: m.cfg.Model, Stream: !m.cfg.NoStream, Temperature: req.Temperature}
 	if w.Stream {
 		w.StreamOptions = &sdk.StreamOptions{IncludeUsage: true}
 	}
@@ -154,7 +154,8 @@ func (m *Model) chatHead(req *model.Request, tools *toolList) (w *wireRequest, e
 	return w, nil
 }
 
-// override sets members of an object, or removes those whose new value is null. The result is sorted by name.
+// override replaces or adds members of an object, and removes a member whose new value is null. The result is sorted by
+// name.
 func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	if len(extra) == 0 {
 		return object, nil
@@ -176,11 +177,11 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 			members[name] = value
 		}
 	}
-	return encoded(members)
+	return encodeJSON(members)
 }
 
-// isOpenAI reports whether the server is OpenAI's own. Its reasoning models reject max_tokens, instead of which they
-// need max_completion_tokens; many other servers know only max_tokens.
+// isOpenAI reports whether the server is OpenAI's own. Its reasoning models accept only max_completion_tokens, many
+// other servers only max_tokens.
 func (m *Model) isOpenAI() bool {
 	host, _ := m.Server()
 	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com")

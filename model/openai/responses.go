@@ -12,7 +12,7 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// API is the protocol of a server.
+// An API is a protocol by which servers are called.
 type API string
 
 // The protocols.
@@ -21,9 +21,9 @@ const (
 	APIResponses API = "responses" // POST /responses, required by OpenAI's current models for tools with reasoning
 )
 
-// usesResponses reports whether to call a model by the Responses API, and whether that is certain. The default is
-// true for OpenAI's own server, except for the models that were made for chat completions.
-func usesResponses(api API, host, name string) (responses, known bool, err error) {
+// usesResponses reports whether to call a model by the Responses API, and whether the server is known to support that
+// choice. The default is true for OpenAI's own server, except for the models from before 2025.
+func usesResponses(api API, host, modelName string) (responses, known bool, err error) {
 	switch api {
 	case APIChat, APIResponses:
 		return api == APIResponses, true, nil
@@ -31,9 +31,9 @@ func usesResponses(api API, host, name string) (responses, known bool, err error
 		if host != "api.openai.com" {
 			return false, false, nil
 		}
-		name = strings.TrimPrefix(name, "ft:")
+		modelName = strings.TrimPrefix(modelName, "ft:") // fine-tuned
 		for _, old := range []string{"gpt-3.5", "gpt-4", "chatgpt-4o", "davinci", "babbage"} {
-			if strings.HasPrefix(name, old) {
+			if strings.HasPrefix(modelName, old) {
 				return false, true, nil
 			}
 		}
@@ -79,12 +79,12 @@ type (
 	}
 )
 
-// minOutputTokens is the API's lower limit of max_output_tokens.
+// minOutputTokens is the least max_output_tokens that the API accepts.
 const minOutputTokens = 16
 
-// responsesHead returns the request without its tools and input. The server stores nothing: reasoning
-// that a later request needs comes back encrypted.
-func (m *Model) responsesHead(req *model.Request, tools *toolList) (w *responsesRequest, err error) {
+// newResponsesRequest returns the request without its tools and input. The server stores nothing: reasoning that a later
+// request needs is received encrypted.
+func (m *Model) newResponsesRequest(req *model.Request, tools *toolList) (w *responsesRequest, err error) {
 	w = &responsesRequest{Model: m.cfg.Model, Instructions: req.System, Stream: !m.cfg.NoStream, Temperature: req.Temperature,
 		Include: []sdk.ResponseInclude{sdk.ResponseIncludeReasoningEncryptedContent}}
 	if req.MaxTokens > 0 {
@@ -104,8 +104,8 @@ func (m *Model) responsesHead(req *model.Request, tools *toolList) (w *responses
 	return w, nil
 }
 
-// responsesExtra converts extra members for the Responses API: reasoning_effort, which programs
-// set for chat completions, becomes reasoning.effort.
+// responsesExtra returns extra with reasoning_effort, a member of chat completions, as reasoning.effort. If extra also
+// has reasoning, reasoning_effort is left out.
 func responsesExtra(extra map[string]json.RawMessage) map[string]json.RawMessage {
 	effort, ok := extra["reasoning_effort"]
 	if !ok {

@@ -42,25 +42,25 @@ func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 		case `"type"`:
 			e.Type = r.text()
 		case `"output_index"`:
-			e.OutputIndex = r.number()
+			e.OutputIndex = r.optionalInteger()
 		case `"item_id"`:
 			e.ItemID = r.text()
 		case `"content_index"`:
-			e.ContentIndex = r.count()
+			e.ContentIndex = r.integer()
 		case `"summary_index"`:
-			e.SummaryIndex = r.count()
+			e.SummaryIndex = r.integer()
 		case `"delta"`:
-			e.Delta = r.value()
+			e.Delta = r.optionalValue()
 		case `"text"`:
 			e.Text = r.text()
 		case `"refusal"`:
 			e.Refusal = r.text()
 		case `"arguments"`:
-			e.Arguments = r.value()
+			e.Arguments = r.optionalValue()
 		case `"part"`:
 			e.Part.Type, e.Part.Text = r.eventPart()
 		case `"item"`:
-			e.Item = r.value()
+			e.Item = r.optionalValue()
 		case `"response"`:
 			if r.starts('{') {
 				e.Response = r.body()
@@ -68,13 +68,13 @@ func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 		case `"object"`:
 			e.Object = r.text()
 		case `"choices"`:
-			e.Choices = r.value()
+			e.Choices = r.optionalValue()
 		default:
 			r.raw()
 		}
 	}
 	r.end()
-	return !r.bad, !r.mismatch
+	return !r.invalid, !r.mismatch
 }
 
 func (r *jsonReader) eventPart() (kind, text string) {
@@ -102,7 +102,7 @@ func decodeBody(data []byte) *responseBody {
 	}
 	b := r.body()
 	r.end()
-	if r.bad || r.mismatch {
+	if r.invalid || r.mismatch {
 		return nil
 	}
 	return b
@@ -126,12 +126,12 @@ func (r *jsonReader) body() *responseBody {
 				}
 			}
 		case `"usage"`:
-			if u := r.value(); u != nil {
+			if u := r.optionalValue(); u != nil {
 				b.Usage = new(sdk.ResponseUsage)
 				r.mismatch = json.Unmarshal(u, b.Usage) != nil || r.mismatch
 			}
 		case `"error"`:
-			b.Error = r.value()
+			b.Error = r.optionalValue()
 		case `"incomplete_details"`:
 			for name := range r.members {
 				if string(name) == `"reason"` {
@@ -165,7 +165,7 @@ func membersOf(data []byte) map[string]json.RawMessage {
 		members[unquote(name)] = r.raw()
 	}
 	r.end()
-	if r.bad {
+	if r.invalid {
 		return nil
 	}
 	return members
@@ -179,7 +179,7 @@ func decodeKept(data []byte) (kept []keptItem, ok bool) {
 		for name := range r.members {
 			switch string(name) {
 			case `"item"`:
-				if item := r.value(); item != nil {
+				if item := r.optionalValue(); item != nil {
 					k.Item = membersOf(item)
 					r.mismatch = r.mismatch || k.Item == nil
 				}
@@ -192,7 +192,7 @@ func decodeKept(data []byte) (kept []keptItem, ok bool) {
 		kept = append(kept, k)
 	}
 	r.end()
-	return kept, !r.bad && !r.mismatch
+	return kept, !r.invalid && !r.mismatch
 }
 
 func (r *jsonReader) keptParts() (parts []keptPart) {
@@ -203,7 +203,7 @@ func (r *jsonReader) keptParts() (parts []keptPart) {
 			case `"type"`:
 				p.Type = r.text()
 			case `"size"`:
-				p.Size = r.count()
+				p.Size = r.integer()
 			default:
 				r.raw()
 			}

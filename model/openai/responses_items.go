@@ -15,9 +15,9 @@ import (
 // cannot hold: reasoning, order, ids and phases. The message itself is authoritative for texts and calls; if it was
 // edited, the kept items no longer match and are left out.
 
-func (e *encoder) item(v any) {
+func (e *encoder) addItem(v any) {
 	e.wire.WriteByte(',')
-	e.object(v, nil)
+	e.addObject(v, nil)
 }
 
 func inputMessage(role string, content any) sdk.ResponseInputMessage {
@@ -34,17 +34,17 @@ type functionCall struct {
 }
 
 // output appends the items of an assistant message: the original ones if they were kept.
-func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
+func (e *encoder) addOutput(m *message.Message, calls []*message.ToolCall) {
 	if items := e.keptItems(m, calls); items != nil {
 		for _, item := range items {
-			e.item(item)
+			e.addItem(item)
 		}
 		return
 	}
 	var text message.Blocks
 	flush := func() {
 		if s := assistantText(text); s != "" {
-			e.item(inputMessage(sdk.ChatMessageRoleAssistant, s))
+			e.addItem(inputMessage(sdk.ChatMessageRoleAssistant, s))
 		}
 		text = nil
 	}
@@ -55,7 +55,7 @@ func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
 			continue
 		}
 		flush()
-		e.item(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), string(provider.Arguments(c.Input))})
+		e.addItem(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), string(provider.Arguments(c.Input))})
 	}
 	flush()
 }
@@ -87,8 +87,8 @@ type keptPart struct {
 	Size int    `json:"size"`
 }
 
-// hasKept reports whether items of an answer may have been kept.
-func hasKept(m *message.Message) bool {
+// mayHaveKept reports whether items of an answer may have been kept.
+func mayHaveKept(m *message.Message) bool {
 	return slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
 		t, ok := b.(*message.Thinking)
 		return ok && len(t.Extra) > 0
@@ -97,7 +97,7 @@ func hasKept(m *message.Message) bool {
 
 // keptItems returns the original items of a message, or nil if they were not kept or no longer match it.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
-	if !hasKept(m) || e.withoutReasoning.Has(m) {
+	if !mayHaveKept(m) || e.withoutReasoning.Has(m) {
 		return nil
 	}
 	var text strings.Builder
@@ -137,7 +137,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			}
 			switch {
 			case len(content) > 0:
-				k.Item["content"], _ = encoded(content) // text always encodes
+				k.Item["content"], _ = encodeJSON(content) // text always encodes
 			case k.Item["content"] == nil: // keep a blank item: the API rejects reasoning without the item after it
 				return nil
 			}
@@ -184,7 +184,7 @@ func keep(items []*outputItem) json.RawMessage {
 	if plain {
 		return nil
 	}
-	data, err := encoded(kept)
+	data, err := encodeJSON(kept)
 	if err != nil {
 		return nil // unreachable: each member is valid JSON
 	}

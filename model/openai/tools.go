@@ -11,15 +11,15 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A toolList is an encoded list of tools. Only last changes after it is made.
+// A toolList is an encoded list of tools. All but lastOpening is immutable.
 type toolList struct {
-	wire json.RawMessage         // an array; empty for no tools
-	own  map[string]string       // the tools' own names, by their names on the wire
-	last atomic.Pointer[opening] // the opening of the last request with these tools
+	wire        json.RawMessage         // an array; empty for no tools
+	names       map[string]string       // the tools' names by their names on the wire
+	lastOpening atomic.Pointer[opening] // of the last request with these tools
 
-	// For a conversation in which tools were added: the list at its start, and the changes. own then has only the names
-	// of added tools.
-	head    *toolList
+	// For a conversation in which tools were added: the list at its start, and the changes. Then names has only the added
+	// tools, and wire is empty.
+	initial *toolList
 	changes []*model.ToolChange
 }
 
@@ -27,29 +27,28 @@ type toolList struct {
 type toolCache struct {
 	responses bool // encode for the Responses API
 
-	none  toolList // of requests without tools
+	empty toolList
 	lists provider.ToolCache[toolList]
 }
 
-// get returns the encoded list of tools. It fails on a schema that is not an object, and on two names that are the same
-// on the wire.
+// get returns the encoded list of tools. It fails on a schema that is not an object, and on tools with the same name on
+// the wire.
 func (c *toolCache) get(tools []tool.Info, digest string) (*toolList, error) {
 	if len(tools) == 0 {
-		return &c.none, nil
+		return &c.empty, nil
 	}
 	return c.lists.Get(tools, digest, c.newToolList)
 }
 
-// newToolList encodes tools, in their order.
 func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
-	list := &toolList{own: make(map[string]string, len(tools))}
+	list := &toolList{names: make(map[string]string, len(tools))}
 	all := make([]any, 0, len(tools))
 	for _, t := range tools {
 		name := wireName(t.Name)
-		if err := provider.CheckName(list.own, name, t.Name); err != nil {
+		if err := provider.CheckName(list.names, name, t.Name); err != nil {
 			return nil, err
 		}
-		list.own[name] = t.Name
+		list.names[name] = t.Name
 		f, err := newFunctionTool(name, t)
 		if err != nil {
 			return nil, err
@@ -63,21 +62,21 @@ func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
 			Function: &sdk.FunctionDefinition{Name: name, Description: f.Description, Parameters: f.Parameters},
 		})
 	}
-	wire, err := encoded(all)
+	wire, err := encodeJSON(all)
 	list.wire = wire
 	return list, err
 }
 
 // newFunctionTool returns a tool in the form of the Responses API.
 func newFunctionTool(wire string, t tool.Info) (functionTool, error) {
-	params, err := provider.ObjectSchema(t.Input, "enum", "not")
+	params, err := provider.ObjectSchema(t.Input, "enum", "not") // OpenAI refuses these keywords too
 	if err != nil {
 		return functionTool{}, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
 	return functionTool{sdk.ToolTypeFunction, wire, t.Description, params, false}, nil
 }
 
-// toolChoice returns the API's value for a choice, nil for the default. It fails on an unknown mode.
+// toolChoice returns the API's value for a choice, nil for the API's default. It fails on an unknown mode.
 func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
@@ -93,14 +92,14 @@ func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 	return nil, fmt.Errorf("unknown tool choice %q; use one of the model.Choice constants", c.Mode)
 }
 
-// ownName returns the tool's own name for a wire name. An unknown name
-// is returned unchanged: the result of the call will list the known names.
-func (l *toolList) ownName(wire string) string {
-	if own, ok := l.own[wire]; ok {
-		return own
+// toolName returns the name of the tool with a name on the wire. A name that no tool has is returned unchanged: the
+// result of the call will list the existing names.
+func (l *toolList) toolName(wire string) string {
+	if name, ok := l.names[wire]; ok {
+		return name
 	}
-	if l.head != nil {
-		return l.head.ownName(wire)
+	if l.initial != nil {
+		return l.initial.toolName(wire)
 	}
 	return wire
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -10,9 +11,9 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// newRequest returns a request without a body. It has go-openai's headers, and those of cfg, which override them.
-func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Request, error) {
-	req, err := http.NewRequest(http.MethodPost, endpoint.BaseURL+path, nil)
+// newRequest returns a request without a body. cfg.Header overrides the headers that go-openai would send.
+func newRequest(cfg *Config, path string) (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodPost, cfg.BaseURL+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -29,30 +30,28 @@ func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Req
 	if cfg.Key != "" {
 		h.Set("Authorization", "Bearer "+cfg.Key)
 	}
-	if endpoint.OrgID != "" {
-		h.Set("OpenAI-Organization", endpoint.OrgID)
+	if cfg.Organization != "" {
+		h.Set("OpenAI-Organization", cfg.Organization)
 	}
-	for name, values := range cfg.Header {
-		h[name] = values
-	}
+	maps.Copy(h, cfg.Header)
 	return req, nil
 }
 
 // do sends a request with a body.
 func (m *Model) do(ctx context.Context, p *protocol, b body) (*http.Response, error) {
 	req := p.request.WithContext(ctx)
-	if !m.keepsHeader { // the sender may write to it
+	if !m.keepsHeader { // the client may modify the header
 		req.Header = req.Header.Clone()
 	}
 	req.ContentLength = int64(b.size())
-	// For redirects, and for an idle connection that the server closes at that moment.
+	// net/http sends the body again after a redirect, or if the server has just closed the idle connection.
 	req.GetBody = func() (io.ReadCloser, error) { return b.open(), nil }
 	req.Body = b.open()
-	return m.endpoint.HTTPClient.Do(req)
+	return m.cfg.HTTPClient.Do(req)
 }
 
-// keepsHeader reports whether doer only reads the header of a request: a client of net/http
-// without cookies, over a transport of net/http.
+// keepsHeader reports whether doer is known not to modify the header of a request: a client of net/http without
+// cookies, over a transport of net/http.
 func keepsHeader(doer sdk.HTTPDoer) bool {
 	c, ok := doer.(*http.Client)
 	if !ok || c.Jar != nil {
@@ -66,7 +65,6 @@ func keepsHeader(doer sdk.HTTPDoer) bool {
 // modified: a list of 1,000 tools is not copied for each request.
 type body [][]byte
 
-// size returns the length in bytes.
 func (b body) size() (n int) {
 	for _, part := range b {
 		n += len(part)
@@ -76,7 +74,7 @@ func (b body) size() (n int) {
 
 func (b body) open() io.ReadCloser { return &bodyReader{net.Buffers(slices.Clone(b))} }
 
-// A bodyReader reads a body; closing it does nothing.
+// A bodyReader reads a body; Close does nothing.
 type bodyReader struct{ net.Buffers }
 
 func (*bodyReader) Close() error { return nil }
