@@ -48,7 +48,7 @@ type call struct {
 }
 
 // data handles the payload of a data line. JSON may be spread over several lines.
-func (a *answer) data(event string, payload []byte) error {
+func (a *answer) handleData(event string, payload []byte) error {
 	if string(payload) == "[DONE]" {
 		a.done = true
 		return nil
@@ -69,7 +69,7 @@ func (a *answer) data(event string, payload []byte) error {
 	case !valid && len(a.pending) > maxPending:
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	case !valid:
-		if len(a.pending) == 0 { // the next line may continue the JSON; at a blank line eventEnd fails
+		if len(a.pending) == 0 { // the next line may continue the JSON; at a blank line handleBlankLine fails
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
@@ -82,9 +82,9 @@ func (a *answer) data(event string, payload []byte) error {
 	return err
 }
 
-// unstreamed handles an answer that is not a stream. Servers also send one to a stream request if they
+// handleUnstreamed handles an answer that is not a stream. Servers also send one to a stream request if they
 // cannot stream, or cannot stream with tools; some send errors with status 200.
-func (a *answer) unstreamed(data []byte) error {
+func (a *answer) handleUnstreamed(data []byte) error {
 	valid, isObject := a.chunk.decode(data)
 	if valid && len(a.chunk.Choices) > 0 {
 		return a.process("", data)

@@ -175,6 +175,14 @@ func unquote(quoted []byte) string {
 	return b.String()
 }
 
+// jsonString returns the value of a JSON string, empty for any other valid JSON.
+func jsonString(raw json.RawMessage) string {
+	if len(raw) == 0 || raw[0] != '"' {
+		return ""
+	}
+	return unquote(raw)
+}
+
 // escapes maps a byte after a backslash to the byte that it stands for (RFC 8259, section 7), except for \u.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
@@ -226,7 +234,7 @@ func (r *jsonReader) raw() []byte {
 // clonedValue is like optionalValue, but returns a copy in valid UTF-8.
 func (r *jsonReader) clonedValue() json.RawMessage {
 	value := r.optionalValue()
-	if value == nil { // null, or invalid JSON
+	if value == nil {
 		return nil
 	}
 	return bytes.ToValidUTF8(bytes.Clone(value), []byte("\ufffd"))

@@ -7,7 +7,7 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A responseEvent is an event of the stream. Its JSON is part of the payload, so it must not be kept.
+// A responseEvent is an event of the stream. The raw JSON in it is a slice of the payload, which must not be kept.
 type responseEvent struct {
 	Type         string
 	OutputIndex  *int
@@ -18,11 +18,11 @@ type responseEvent struct {
 	Text         string
 	Refusal      string
 	Arguments    json.RawMessage
-	Part         struct{ Type, Text string } // the text may be a refusal
+	Part         struct{ Type, Text string } // Text may be a refusal
 	Item         json.RawMessage
 	Response     *responseBody
-	Object       string
-	Choices      json.RawMessage
+	Object       string          // "response" if the event is a complete response
+	Choices      json.RawMessage // only in chat completions
 }
 
 // A responseBody is a complete response.
@@ -31,10 +31,11 @@ type responseBody struct {
 	Output            []json.RawMessage // nil if the member is missing
 	Usage             *sdk.ResponseUsage
 	Error             json.RawMessage
-	Incomplete        string // the reason; empty if the response is complete
+	Incomplete        string // incomplete_details.reason
 }
 
-// decode reads an event. It reports whether the payload is valid JSON, and whether its values have the right types.
+// decode reads an event. It reports whether the payload is valid JSON, and whether the values in it have the expected
+// types.
 func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 	r := jsonReader{data: payload}
 	for name := range r.members {
@@ -147,8 +148,8 @@ func (r *jsonReader) body() *responseBody {
 	return b
 }
 
-// itemMembers returns the members of an item, and the copy of its JSON that they are slices of; nil if it is not an
-// object.
+// itemMembers copies the JSON of an item. It returns the members, which are slices of the copy, and the copy. The members
+// of JSON that is not an object are nil.
 func itemMembers(item json.RawMessage) (members map[string]json.RawMessage, copied json.RawMessage) {
 	copied = bytes.ToValidUTF8(bytes.Clone(item), []byte("\ufffd"))
 	return membersOf(copied), copied
@@ -171,7 +172,7 @@ func membersOf(data []byte) map[string]json.RawMessage {
 	return members
 }
 
-// decodeKept reads the kept items of an answer. ok is false if keep did not write them.
+// decodeKept reads the kept items of an answer. ok is false if encodeKept cannot have written them.
 func decodeKept(data []byte) (kept []keptItem, ok bool) {
 	r := jsonReader{data: data}
 	for range r.items {

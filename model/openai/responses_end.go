@@ -11,10 +11,10 @@ import (
 	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
-// terminal handles the complete response, which the last event carries.
-func (r *response) terminal(body *responseBody) error {
+// handleResponse handles the complete response, which is in the last event.
+func (r *response) handleResponse(body *responseBody) error {
 	if body.Error != nil {
-		return r.failed(body.Error)
+		return r.serverError(body.Error)
 	}
 	r.chunk.ID, r.chunk.Model = cmp.Or(body.ID, r.chunk.ID), cmp.Or(body.Model, r.chunk.Model)
 	if u := body.Usage; u != nil {
@@ -26,7 +26,7 @@ func (r *response) terminal(body *responseBody) error {
 			r.usage.Reasoning = d.ReasoningTokens
 		}
 	}
-	r.final(body.Output)
+	r.handleOutput(body.Output)
 	switch body.Status {
 	case "failed", "cancelled":
 		return httperror.BadAnswer("the server ended the response with status "+body.Status, nil)
@@ -40,22 +40,23 @@ func (r *response) terminal(body *responseBody) error {
 	return nil
 }
 
-// final handles the items of the complete response. Some servers give them other ids than in the stream, so an item
-// with an unknown id stands for the next unmatched item of its type.
-func (r *response) final(output []json.RawMessage) {
+// handleOutput handles the items of the complete response. Some servers change the ids of items at the end, so members
+// with an unknown id describe the first item that the stream had with the same call_id or type and no other members
+// describe.
+func (r *response) handleOutput(output []json.RawMessage) {
 	var unknown []map[string]json.RawMessage
 	isFree := func(item *outputItem) bool { return !item.matched }
 	update := func(item *outputItem, members map[string]json.RawMessage) {
 		item.matched = true
-		r.item(item, members, true)
+		r.updateItem(item, members, true)
 	}
 	for n, raw := range output {
-		if n < len(r.items) && bytes.Equal(raw, r.items[n].raw) { // unchanged since its end
+		if n < len(r.items) && bytes.Equal(raw, r.items[n].endedJSON) {
 			r.items[n].matched = true
 			continue
 		}
 		members, _ := itemMembers(raw)
-		if item := r.match(members, func(*outputItem) bool { return false }); item != nil {
+		if item := r.match(members, func(*outputItem) bool { return false }); item != nil { // by id only
 			update(item, members)
 		} else if members != nil {
 			unknown = append(unknown, members)
@@ -64,22 +65,23 @@ func (r *response) final(output []json.RawMessage) {
 	for _, members := range unknown {
 		item := r.match(members, isFree)
 		if item == nil {
-			item = r.open(&responseEvent{ItemID: jsonString(members["id"])})
+			item = r.addItem(&responseEvent{ItemID: jsonString(members["id"])})
 		}
 		update(item, members)
 	}
 }
 
-// end handles [DONE]. If the event with the complete response is missing, the answer is complete only if all items are.
-func (r *response) end() {
+// endStream handles [DONE]. Some servers do not send the complete response: then the answer is complete if all items are.
+// Otherwise streamEnd will report that the stream ended early.
+func (r *response) endStream() {
 	isOpen := func(item *outputItem) bool { return !item.ended }
-	if len(r.items) > 0 && !slices.ContainsFunc(r.items, isOpen) { // otherwise read reports a stream that ended early
+	if len(r.items) > 0 && !slices.ContainsFunc(r.items, isOpen) {
 		r.done, r.reason = true, "stop"
 	}
 }
 
-// finish yields the calls whose name never came, the extras and the finish. The items that must be sent back
-// unchanged are an extra of the reasoning, unless the answer was cut off.
+// finish yields the calls without a name, the items that must be sent back, as an extra of the reasoning, and the finish.
+// The items of an answer that was cut off are not sent back.
 func (r *response) finish() error {
 	for n := range r.calls {
 		if r.calls[n].sentID == "" {
@@ -87,7 +89,7 @@ func (r *response) finish() error {
 		}
 	}
 	if r.incomplete == "" {
-		if items := keep(r.items); items != nil {
+		if items := encodeKept(r.items); items != nil {
 			r.send(&model.ThinkingDelta{Extra: r.encodeExtras(map[string]json.RawMessage{keptMember: items})})
 		}
 	}
@@ -106,12 +108,4 @@ func (r *response) finish() error {
 		return errStopped
 	}
 	return nil
-}
-
-// jsonString returns the value of a JSON string, empty for any other valid JSON.
-func jsonString(raw json.RawMessage) string {
-	if len(raw) == 0 || raw[0] != '"' {
-		return ""
-	}
-	return unquote(raw)
 }

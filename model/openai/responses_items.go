@@ -11,9 +11,9 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// This file writes messages as input items of the Responses API, and keeps the parts of an answer that a message
-// cannot hold: reasoning, order, ids and phases. The message itself is authoritative for texts and calls; if it was
-// edited, the kept items no longer match and are left out.
+// This file writes messages as input items of the Responses API. A Thinking block keeps the parts of an answer that
+// blocks cannot hold: reasoning, order, ids and phases. Texts and calls are taken from the blocks; if the message was
+// edited, the kept items no longer match the blocks and are left out.
 
 func (e *encoder) addItem(v any) {
 	e.wire.WriteByte(',')
@@ -33,7 +33,7 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-// output appends the items of an assistant message: the original ones if they were kept.
+// addOutput appends the items of an assistant message: the original items if they were kept.
 func (e *encoder) addOutput(m *message.Message, calls []*message.ToolCall) {
 	if items := e.keptItems(m, calls); items != nil {
 		for _, item := range items {
@@ -41,27 +41,27 @@ func (e *encoder) addOutput(m *message.Message, calls []*message.ToolCall) {
 		}
 		return
 	}
-	var text message.Blocks
-	flush := func() {
-		if s := assistantText(text); s != "" {
+	var textBlocks message.Blocks
+	addText := func() {
+		if s := assistantText(textBlocks); s != "" {
 			e.addItem(inputMessage(sdk.ChatMessageRoleAssistant, s))
 		}
-		text = nil
+		textBlocks = nil
 	}
 	for _, b := range m.Blocks {
 		c, ok := b.(*message.ToolCall)
 		if !ok {
-			text = append(text, b)
+			textBlocks = append(textBlocks, b)
 			continue
 		}
-		flush()
+		addText()
 		e.addItem(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), string(provider.Arguments(c.Input))})
 	}
-	flush()
+	addText()
 }
 
-// namespace returns the namespace of a call. The server puts a tool that was added later into a namespace of
-// the same name, and resolves all calls against the tools of the request, whatever these were when the call was made.
+// namespace returns the namespace of a call, which depends on the tools of the request, not on the tools at the time of
+// the call. The server puts a tool that was added during the conversation into a namespace with the tool's name.
 func (e *encoder) namespace(wire string) string {
 	if e.tools.isLate(wire) {
 		return wire
@@ -75,8 +75,8 @@ func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unk
 // keptMember is the member of an Extra with the items of an answer.
 const keptMember = "items"
 
-// A keptItem is an item of an answer without its text, which is in the message: Parts has the lengths of its parts
-// in the message's text. A part without a type is the break between two items.
+// A keptItem is an item of an answer without its text, which is in the message: Parts has the lengths of the pieces of
+// the message's text that belong to the item. A part without a type is the break between two items.
 type keptItem struct {
 	Item  map[string]json.RawMessage `json:"item,omitempty"`
 	Parts []keptPart                 `json:"parts,omitempty"`
@@ -84,10 +84,10 @@ type keptItem struct {
 
 type keptPart struct {
 	Type string `json:"type,omitempty"`
-	Size int    `json:"size"`
+	Size int    `json:"size"` // in bytes
 }
 
-// mayHaveKept reports whether items of an answer may have been kept.
+// mayHaveKept reports whether a message has an extra, which may contain kept items.
 func mayHaveKept(m *message.Message) bool {
 	return slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
 		t, ok := b.(*message.Thinking)
@@ -95,7 +95,7 @@ func mayHaveKept(m *message.Message) bool {
 	})
 }
 
-// keptItems returns the original items of a message, or nil if they were not kept or no longer match it.
+// keptItems returns the original items of a message, or nil if they were not kept or no longer match the message.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
 	if !mayHaveKept(m) || e.withoutReasoning.Has(m) {
 		return nil
@@ -118,27 +118,27 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			}
 		}
 	}
-	left := text.String() // the text that no kept item has used yet
+	unused := text.String() // the text after that of the items so far
 	for _, k := range kept {
 		switch jsonString(k.Item["type"]) {
-		case "": // keep did not write it
+		case "": // encodeKept always writes a type
 			return nil
 		case "message":
 			k.Item["role"] = quote(sdk.ChatMessageRoleAssistant)
 			content := []any{}
 			for _, p := range k.Parts {
-				if p.Size < 0 || p.Size > len(left) {
+				if p.Size < 0 || p.Size > len(unused) {
 					return nil
 				}
-				if p.Type != "" && strings.TrimSpace(left[:p.Size]) != "" {
-					content = append(content, textContent(p.Type, left[:p.Size]))
+				if p.Type != "" && strings.TrimSpace(unused[:p.Size]) != "" {
+					content = append(content, textContent(p.Type, unused[:p.Size]))
 				}
-				left = left[p.Size:]
+				unused = unused[p.Size:]
 			}
 			switch {
 			case len(content) > 0:
 				k.Item["content"], _ = encodeJSON(content) // text always encodes
-			case k.Item["content"] == nil: // keep a blank item: the API rejects reasoning without the item after it
+			case k.Item["content"] == nil: // blank: the API rejects the item, and reasoning without the item after it
 				return nil
 			}
 		case "function_call":
@@ -154,7 +154,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 		}
 		items = append(items, k.Item)
 	}
-	if left != "" || len(calls) > 0 {
+	if unused != "" || len(calls) > 0 {
 		return nil
 	}
 	return items
@@ -168,20 +168,21 @@ func textContent(kind, text string) any {
 	return map[string]any{"type": kind, "text": text, "annotations": []any{}}
 }
 
-// keep returns the JSON of the items of an answer, or nil if the message alone is enough: without reasoning, items
-// of server tools, phases and refusals. It leaves out what the API would reject later: reasoning without its
-// content, and in that case also all ids, which are valid only together with the reasoning.
-func keep(items []*outputItem) json.RawMessage {
+// encodeKept returns the JSON of the items of an answer, or nil if the message alone is enough: without reasoning, items
+// of server tools, phases and refusals. It leaves out reasoning without content, which the API would reject, and in that
+// case also all ids, which are valid only together with the reasoning.
+func encodeKept(items []*outputItem) json.RawMessage {
 	var kept []keptItem
-	incomplete := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.complete() })
-	plain := true
+	noIDs := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.canSendBack() })
+	messageSuffices := true
 	for _, item := range items {
-		if k, ok := item.keep(incomplete); ok {
+		if k, ok := item.keep(noIDs); ok {
 			kept = append(kept, k)
-			plain = plain && (item.kind == "function_call" || item.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal")
+			isPlainText := item.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal"
+			messageSuffices = messageSuffices && (isPlainText || item.kind == "function_call")
 		}
 	}
-	if plain {
+	if messageSuffices {
 		return nil
 	}
 	data, err := encodeJSON(kept)
@@ -191,26 +192,26 @@ func keep(items []*outputItem) json.RawMessage {
 	return data
 }
 
-// keep returns the item without its text. ok is false if there is nothing to keep. With noID the item has no id.
+// keep returns the item without its text, and with noID also without its id. ok is false if the item is not kept.
 func (item *outputItem) keep(noID bool) (k keptItem, ok bool) {
 	if item.members == nil { // only deltas were received
 		item.members = map[string]json.RawMessage{"type": quote(item.kind)}
 	}
 	k = keptItem{Item: item.members}
-	prefix := ""
+	idPrefix := ""
 	switch item.kind {
 	case "":
 		return k, false
 	case "reasoning":
-		return k, item.complete()
+		return k, item.canSendBack()
 	case "message":
-		k.Parts, prefix = item.parts, "msg_"
+		k.Parts, idPrefix = item.parts, "msg_"
 		delete(k.Item, "content")
 		if len(k.Parts) == 0 {
 			return k, false
 		}
 	case "function_call":
-		prefix = "fc_"
+		idPrefix = "fc_"
 		delete(k.Item, "arguments")
 		delete(k.Item, "call_id")
 		delete(k.Item, "namespace") // see encoder.namespace
@@ -221,7 +222,7 @@ func (item *outputItem) keep(noID bool) (k keptItem, ok bool) {
 	if k.Item["status"] != nil {
 		k.Item["status"] = quote("completed")
 	}
-	if noID || !strings.HasPrefix(item.id, prefix) { // the API rejects other ids, which proxies make up
+	if noID || !strings.HasPrefix(item.id, idPrefix) { // proxies make up ids that the API rejects
 		delete(k.Item, "id")
 	}
 	return k, true

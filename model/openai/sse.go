@@ -23,18 +23,17 @@ const (
 // lines is a reader that splits an answer into lines.
 type lines struct {
 	*bufio.Reader
-	long  []byte // for a line that is longer than the reader's buffer
-	limit int    // of a line, in bytes
+	long  []byte // memory for a line that is longer than the reader's buffer
+	limit int    // for the length of a line, in bytes
 }
 
-// pool keeps lines for reuse by later answers.
-var pool = sync.Pool{New: func() any {
+var linesPool = sync.Pool{New: func() any {
 	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: provider.MaxLine}
 }}
 
-// newLines returns lines for r; the caller must release it.
+// newLines returns lines of r; the caller must call release.
 func newLines(r io.Reader) *lines {
-	l := pool.Get().(*lines)
+	l := linesPool.Get().(*lines)
 	l.Reset(r)
 	return l
 }
@@ -42,11 +41,11 @@ func newLines(r io.Reader) *lines {
 func (l *lines) release() {
 	l.Reset(nil)
 	l.long = nil
-	pool.Put(l)
+	linesPool.Put(l)
 }
 
-// next returns the next line without its end: LF, CRLF or the end of the stream. It is valid until the next call. A
-// CR alone does not end a line, although the standard for server-sent events allows it.
+// next returns the next line without the LF or CRLF at its end. The line is valid until the next call of next. A CR
+// alone does not end a line, although the standard for server-sent events allows it.
 func (l *lines) next() ([]byte, error) {
 	line, err := l.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -70,17 +69,17 @@ func (l *lines) next() ([]byte, error) {
 // errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")
 
-// A parser turns the parts of an answer into chunks. Its errors are yielded to the caller.
+// A parser turns the parts of an answer into chunks.
 type parser interface {
-	data(event string, payload []byte) error // a data line, and the name of its event
-	eventEnd() error                         // a blank line
-	unstreamed(data []byte) error            // an answer that is not a stream
-	finishing() bool                         // the model has finished: little may follow
-	ended() bool                             // the end of the answer was received
-	finish() error                           // called after the end
+	handleData(event string, payload []byte) error // a data line, and the name of its event
+	handleBlankLine() error                        // a blank line
+	handleUnstreamed(data []byte) error            // an answer that is not a stream
+	finishing() bool                               // the model has finished; only the usage and [DONE] may follow
+	ended() bool                                   // the end of the answer was received
+	finish() error                                 // called after the end
 }
 
-// read reads an answer to its end and yields it.
+// read reads an answer to its end; a yields the chunks.
 func read(x *exchange, a parser) error {
 	l := newLines(x)
 	defer l.release()
@@ -90,7 +89,7 @@ func read(x *exchange, a parser) error {
 	case err != nil:
 		return err
 	case whole != nil:
-		err = a.unstreamed(whole)
+		err = a.handleUnstreamed(whole)
 	default:
 		err = stream(l, x, a)
 	}
@@ -101,9 +100,9 @@ func read(x *exchange, a parser) error {
 	return a.finish()
 }
 
-// stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end. Each
-// data line that is JSON is an event, since some servers send no blank lines between events. Of the
-// other fields only the event's name is used.
+// stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end of the stream. Each data line that
+// is JSON is an event, since some servers send no blank lines between events. Of the other fields only the name of the
+// event is used.
 func stream(l *lines, x *exchange, a parser) error {
 	event := ""
 	for !a.ended() {
@@ -114,30 +113,30 @@ func stream(l *lines, x *exchange, a parser) error {
 		switch {
 		case len(line) == 0:
 			event = ""
-			if err := a.eventEnd(); err != nil {
+			if err := a.handleBlankLine(); err != nil {
 				return err
 			}
 		case line[0] == ':': // a comment, to keep the connection open
 		case bytes.HasPrefix(line, []byte("data:")):
-			if err := a.data(event, bytes.TrimSpace(line[len("data:"):])); err != nil {
+			if err := a.handleData(event, bytes.TrimSpace(line[len("data:"):])); err != nil {
 				return err
 			}
 		case bytes.HasPrefix(line, []byte("event:")):
 			event = string(bytes.TrimSpace(line[len("event:"):]))
 		case line[0] == '{': // an error without a field name
-			if err := a.data("error", line); err != nil {
+			if err := a.handleData("error", line); err != nil {
 				return err
 			}
 		}
 		if a.finishing() {
-			x.EndIdle = usageTime // only the usage and [DONE] may follow
+			x.EndIdle = usageTime
 		}
 	}
 	return nil
 }
 
-// streamEnd returns the error of a stream that ends before [DONE]: none if the model had
-// finished, since nothing is lost.
+// streamEnd returns the error for a stream that ended before [DONE], where reading failed with err. It returns nil if the
+// model had finished, since nothing is lost.
 func streamEnd(err error, a parser) error {
 	switch {
 	case a.finishing():
@@ -152,7 +151,7 @@ func (a *answer) finishing() bool { return a.reason != "" }
 
 func (a *answer) ended() bool { return a.done }
 
-func (a *answer) eventEnd() error {
+func (a *answer) handleBlankLine() error {
 	if len(a.pending) > 0 {
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	}
