@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
-// fileVersion is incremented when the format changes. Older files are not converted: recording
-// again is easier, and tests against current servers.
+// fileVersion is incremented when the format changes. Files of older versions are not converted: recording again is
+// easier, and tests against current servers.
 const fileVersion = 1
 
 // A recording is the content of a file: exchanges in the order of their requests.
@@ -25,11 +25,11 @@ type recording struct {
 	Exchanges []*exchange `json:"exchanges"`
 }
 
-// An exchange is a request and its response, or the error of the transport.
+// An exchange is a request and either its response or an error.
 type exchange struct {
 	Request  request   `json:"request"`
 	Response *response `json:"response,omitempty"`
-	Error    string    `json:"error,omitempty"` // instead of a response
+	Error    string    `json:"error,omitempty"` // why there is no response
 }
 
 // A request is the part of a request that is recorded and compared, without host, query and header.
@@ -39,25 +39,25 @@ type request struct {
 	Body   content `json:"body,omitzero"`
 }
 
-// A response is the recorded part of a response. At most one of Broken and Closed is set;
-// neither means that the whole body was read.
+// A response is the recorded part of a response. At most one of Broken and Closed is set; if both are unset, the whole
+// body was read.
 type response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header,omitempty"`
 	Body   content     `json:"body,omitzero"`
-	Broken string      `json:"broken,omitempty"` // the error after the body
+	Broken string      `json:"broken,omitempty"` // the error with which reading the body ended
 	Closed bool        `json:"closed,omitempty"` // the client closed the body before its end
 }
 
-// A content is a body in one of three forms.
+// A content is a body in one of three forms; an empty body has none.
 type content struct {
-	JSON   json.RawMessage `json:"json,omitempty"` // in canonical form
-	Lines  []string        `json:"lines,omitempty"`
-	Base64 []byte          `json:"base64,omitempty"`
+	JSON   json.RawMessage `json:"json,omitempty"`   // in canonical form
+	Lines  []string        `json:"lines,omitempty"`  // of UTF-8
+	Base64 []byte          `json:"base64,omitempty"` // any other body
 }
 
-// textContent returns the content for a body, byte for byte.
-func textContent(body []byte) content {
+// exactContent returns the content for a body that is replayed byte for byte.
+func exactContent(body []byte) content {
 	switch {
 	case len(body) == 0:
 		return content{}
@@ -67,15 +67,16 @@ func textContent(body []byte) content {
 	return content{Base64: body}
 }
 
-// valueContent returns the content for a body, in canonical form if it is JSON.
-func valueContent(body []byte) content {
+// comparableContent returns the content for a body that is compared: JSON in canonical form, so that spaces and the order
+// of members do not matter.
+func comparableContent(body []byte) content {
 	if c := strictjson.Canonical(body); c != nil {
 		return content{JSON: c}
 	}
-	return textContent(body)
+	return exactContent(body)
 }
 
-// bytes returns the body. JSON is in canonical form, not as sent.
+// bytes returns the body, JSON in canonical form.
 func (c *content) bytes() []byte {
 	switch {
 	case c.JSON != nil:
@@ -86,7 +87,7 @@ func (c *content) bytes() []byte {
 	return c.Base64
 }
 
-// decode reads one JSON value, its numbers as json.Number; trailing data is an error.
+// decode decodes a body that is one JSON value, numbers as json.Number.
 func decode(body []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
@@ -95,12 +96,12 @@ func decode(body []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("more than one value")
+		return nil, errors.New("data after the JSON value")
 	}
 	return v, nil
 }
 
-// load reads and checks a file. It makes bodies canonical again, since the file may have been edited.
+// load reads and checks a file.
 func load(path string) (*recording, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -109,13 +110,13 @@ func load(path string) (*recording, error) {
 	var head struct {
 		Version int `json:"kitbag_replay"`
 	}
-	var rec recording
-	switch err := json.Unmarshal(data, &head); {
-	case err != nil:
+	if err := json.Unmarshal(data, &head); err != nil {
 		return nil, fmt.Errorf("replay %s: %w", path, err)
-	case head.Version != fileVersion:
+	}
+	if head.Version != fileVersion { // the rest of the file may have another format
 		return nil, fmt.Errorf(`replay %s: "kitbag_replay" is %d, but this program reads version %d; record it again`, path, head.Version, fileVersion)
 	}
+	var rec recording
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return nil, fmt.Errorf("replay %s: %w", path, err)
 	}
@@ -123,7 +124,7 @@ func load(path string) (*recording, error) {
 		if ex == nil || (ex.Response == nil) == (ex.Error == "") {
 			return nil, fmt.Errorf("replay %s: exchange %d must have either a response or an error; record it again", path, i+1)
 		}
-		ex.Request.Body = valueContent(ex.Request.Body.bytes())
+		ex.Request.Body = comparableContent(ex.Request.Body.bytes()) // the file may have been edited
 	}
 	return &rec, nil
 }
@@ -132,7 +133,7 @@ func load(path string) (*recording, error) {
 func (rec *recording) save(path string) error {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false) // for readers of the file
+	enc.SetEscapeHTML(false) // <, > and & stay readable
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(rec); err != nil {
 		return err

@@ -21,7 +21,7 @@ type Player struct {
 
 	mu     sync.Mutex
 	rec    *recording
-	played []bool
+	played []bool // for each exchange in rec
 }
 
 // Play reads the recording at path. It fails if the file does not exist or is not a recording of the current version.
@@ -33,7 +33,7 @@ func Play(path string, cfg Config) (*Player, error) {
 	return &Player{path: path, cfg: cfg, rec: rec, played: make([]bool, len(rec.Exchanges))}, nil
 }
 
-// Unplayed returns descriptions of the recorded requests that were not made, in the order of the recording.
+// Unplayed returns descriptions of the recorded requests that the client has not made, in the order of the recording.
 func (p *Player) Unplayed() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,9 +46,9 @@ func (p *Player) Unplayed() []string {
 	return left
 }
 
-// RoundTrip answers req from the recording; nothing is sent. It fails with the recorded error,
-// with the error of the request's context, and with a [*model.Error] for a request that was not
-// recorded or was made more often than recorded.
+// RoundTrip answers req from the recording; nothing is sent. It fails with the recorded error, with the error of the
+// request's context, and with a [*model.Error] for a request that was not recorded or was already made as often as
+// recorded.
 func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err == nil {
@@ -64,14 +64,14 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	if ex.Error != "" {
 		return nil, errors.New(ex.Error)
 	}
-	return ex.Response.http(req), nil
+	return ex.Response.replay(req), nil
 }
 
 // next returns the exchange that answers a request, and marks it as played.
 func (p *Player) next(r *request) (*exchange, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	times := 0
+	timesPlayed := 0
 	for i, ex := range p.rec.Exchanges {
 		if !r.equals(&ex.Request) {
 			continue
@@ -80,12 +80,12 @@ func (p *Player) next(r *request) (*exchange, error) {
 			p.played[i] = true
 			return ex, nil
 		}
-		times++
+		timesPlayed++
 	}
 	var why string
 	switch {
-	case times > 0:
-		why = fmt.Sprintf("it was recorded %d times, and all of them were played", times)
+	case timesPlayed > 0:
+		why = fmt.Sprintf("it was recorded %d times, and was already made as often", timesPlayed)
 	case len(p.rec.Exchanges) == 0:
 		why = "the recording is empty"
 	default:
@@ -100,10 +100,11 @@ func (r *request) equals(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
 
-// nearest describes how a request differs from the most similar recorded one, if possible one that was not played.
+// nearest describes how a request differs from the most similar recorded request that was not played, or if all were
+// played, from the most similar of all.
 func (p *Player) nearest(r *request) string {
 	allPlayed := !slices.Contains(p.played, false)
-	best, smallest := -1, differences{}
+	best, smallest := -1, differences{} // smallest is the differences from exchange best
 	for i, ex := range p.rec.Exchanges {
 		if p.played[i] && !allPlayed {
 			continue
@@ -112,17 +113,17 @@ func (p *Player) nearest(r *request) string {
 			best, smallest = i, d
 		}
 	}
-	const limit = 5
+	const maxLines = 5
 	lines := smallest.lines
-	if n := len(lines); n > limit {
-		lines = append(lines[:limit:limit], fmt.Sprintf("and %d more", n-limit))
+	if n := len(lines); n > maxLines {
+		lines = append(lines[:maxLines], fmt.Sprintf("and %d more", n-maxLines))
 	}
 	return fmt.Sprintf("the nearest, %s, differs:\n\t%s", describe(best, &p.rec.Exchanges[best].Request), strings.Join(lines, "\n\t"))
 }
 
-// http returns the response to req. A body of which not all was recorded ends with an
-// error, so that it does not look complete; its length is then unknown.
-func (r *response) http(req *http.Request) *http.Response {
+// replay returns the response to req. If the recorded body is incomplete, reading ends with an error, so that the body
+// does not look complete.
+func (r *response) replay(req *http.Request) *http.Response {
 	data := r.Body.bytes()
 	resp := &http.Response{
 		Status: fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)), StatusCode: r.Status,
@@ -134,14 +135,14 @@ func (r *response) http(req *http.Request) *http.Response {
 	}
 	var body io.Reader = bytes.NewReader(data)
 	if err := r.bodyErr(); err != nil {
-		resp.ContentLength = -1
-		body = io.MultiReader(body, failing{err})
+		resp.ContentLength = -1 // unknown
+		body = io.MultiReader(body, errReader{err})
 	}
 	resp.Body = io.NopCloser(body)
 	return resp
 }
 
-// bodyErr returns the error with which the body ends.
+// bodyErr returns the error with which the body ends, nil if the body is complete.
 func (r *response) bodyErr() error {
 	switch {
 	case r.Broken == io.ErrUnexpectedEOF.Error():
@@ -154,7 +155,6 @@ func (r *response) bodyErr() error {
 	return nil
 }
 
-// failing is a reader that fails.
-type failing struct{ err error }
+type errReader struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }

@@ -18,16 +18,15 @@ type Recorder struct {
 	calls []*call
 }
 
-// A call is an exchange that is being recorded. The body may be read and closed on another
-// goroutine than the one that made the request.
+// A call is an exchange that is being recorded.
 type call struct {
 	exchange
 	cfg     *Config
 	secrets secrets
 
-	mu   sync.Mutex
-	body bytes.Buffer // of the response, as far as it was read
-	done bool         // nothing more is recorded
+	mu    sync.Mutex   // the client may read the body in another goroutine than the goroutine that made the request
+	body  bytes.Buffer // of the response, as far as it was read
+	ended bool         // nothing more is recorded
 }
 
 // Record returns a recorder. [Recorder.Close] writes the file at path.
@@ -38,8 +37,8 @@ func Record(path string, cfg Config) *Recorder {
 	return &Recorder{path: path, cfg: cfg}
 }
 
-// RoundTrip sends req and returns the response. The body is recorded as the client reads it. RoundTrip fails if the
-// transport does, and on a compressed response, which it did not ask for.
+// RoundTrip sends req and returns the response, whose body is recorded as the client reads the body. RoundTrip fails if
+// [Config.Next] fails, and if the server compresses the response although RoundTrip did not ask for that.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
@@ -48,7 +47,7 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := &call{cfg: &r.cfg, secrets: secretsOf(req)}
 	c.Request = *r.cfg.request(req, body)
 	r.mu.Lock()
-	r.calls = append(r.calls, c) // before the response, to keep the order of the requests
+	r.calls = append(r.calls, c) // in the order of the requests, not of the responses
 	r.mu.Unlock()
 
 	out := req.Clone(req.Context())
@@ -80,9 +79,9 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, errors.Join(err, req.Body.Close())
 }
 
-// Close writes the file. A body that is still being read is recorded up to here and counts as
-// closed; a pending request is recorded without a response. Nothing is recorded afterwards. If
-// the file cannot be written, Close fails and leaves an existing file unchanged.
+// Close writes the file. A body that the client is still reading is recorded as far as it was read, and counts as closed
+// by the client; a request without a response yet is recorded with the error "no response". Later requests are not
+// recorded. If the file cannot be written, Close fails and leaves an existing file unchanged.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,59 +96,59 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// fail records that there was no response. It keeps only the innermost error, since the outer ones contain addresses.
+// fail records that there was no response. It records only the innermost error, since outer errors contain addresses.
 func (c *call) fail(err error) {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done { // the recorder was closed
+	if c.ended { // the recorder was closed
 		return
 	}
 	c.Error = string(c.secrets.clean([]byte(err.Error())))
-	c.done = true
+	c.ended = true
 }
 
-// keptHeaders are the response headers that are recorded: those that a client acts on. Others may contain secrets.
-var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
+// recordedHeaders are the response headers that a client acts on. Other headers may contain secrets.
+var recordedHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
-// begin records the head of the response.
+// begin records the status and the headers of the response.
 func (c *call) begin(resp *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done {
+	if c.ended {
 		return
 	}
 	c.Response = &response{Status: resp.StatusCode, Header: http.Header{}}
-	for _, name := range keptHeaders {
+	for _, name := range recordedHeaders {
 		if v := resp.Header.Values(name); len(v) > 0 {
 			c.Response.Header[name] = v
 		}
 	}
 }
 
-// end records how a body ended: it was read completely, reading failed with err, or the client closed it. Only the
-// first call counts.
+// end records the body as far as it was read, and how it ended: reading failed with err, the client closed the body
+// before its end, or neither. Only the first call of end counts.
 func (c *call) end(err error, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done {
+	if c.ended {
 		return
 	}
-	c.done = true
+	c.ended = true
 	if c.Response == nil { // the recorder was closed before the response came
 		c.Error = "no response"
 		return
 	}
-	c.Response.Body = textContent(c.secrets.clean(c.cfg.rewrite(c.body.Bytes())))
+	c.Response.Body = exactContent(c.secrets.clean(c.cfg.rewrite(c.body.Bytes())))
 	c.Response.Closed = closed
 	if err != nil {
 		c.Response.Broken = string(c.secrets.clean([]byte(err.Error())))
 	}
 }
 
-// A tap is a body that records what is read from it.
+// A tap is the body of a response, and records what the client reads.
 type tap struct {
 	io.ReadCloser
 	call *call

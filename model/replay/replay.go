@@ -56,7 +56,7 @@ func (c *Config) rewrite(body []byte) []byte {
 func (c *Config) request(req *http.Request, body []byte) *request {
 	s := secretsOf(req)
 	return &request{Method: req.Method, Path: string(s.clean([]byte(req.URL.Path))),
-		Body: valueContent(s.clean(c.rewrite(body)))}
+		Body: comparableContent(s.clean(c.rewrite(body)))}
 }
 
 // A T is the part of *testing.T that [Test] uses.
