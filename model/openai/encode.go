@@ -20,7 +20,7 @@ import (
 // This file writes messages in the form that the strictest servers require; all other servers accept that form too.
 
 // A wireMessage is go-openai's ChatCompletionMessage, extended by audio and files in the content and by vendors'
-// own members.
+// members.
 type wireMessage struct {
 	Role       string `json:"role"`
 	Name       string `json:"name,omitempty"`
@@ -49,8 +49,8 @@ type (
 	}
 )
 
-// An encoder appends messages to wire, each after a comma. Wire depends only on the messages, the changes to the tools
-// and withoutReasoning, so that a history can keep wire for the next request.
+// An encoder appends messages to wire, each after a comma. The wire form depends only on the messages, the changes to
+// the tools and withoutReasoning, so that a history can keep the wire form for later requests.
 type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
@@ -58,7 +58,7 @@ type encoder struct {
 	endpoint string       // only extras of this endpoint are sent back
 	err      error        // the first error
 
-	responses bool      // write items of the Responses API; see responses_items.go
+	responses bool      // wire has items of the Responses API; see responses_items.go
 	tools     *toolList // of the request
 
 	withoutReasoning *provider.MessageSet // answers whose reasoning is not sent back
@@ -120,7 +120,7 @@ func (e *encoder) addObject(v any, extras []member) {
 	e.wire.WriteByte('}')
 }
 
-// assistantUnit appends an assistant message and a result for each of its calls, in order.
+// addAssistantWithResults appends an assistant message and a result for each of its calls, in order.
 func (e *encoder) addAssistantWithResults(msgs []*message.Message) (n int, settled bool, err error) {
 	calls, results, afterResults, n, err := provider.Calls(msgs)
 	if err != nil {
@@ -324,7 +324,7 @@ func (e *encoder) reasoningMembers(blocks message.Blocks) (ms []member) {
 			if string(mb.value) == "null" {
 				mb.value = quote(text.String())
 			}
-			if !slices.ContainsFunc(ms, func(o member) bool { return o.name == mb.name }) {
+			if !slices.ContainsFunc(ms, func(earlier member) bool { return earlier.name == mb.name }) {
 				ms = append(ms, mb)
 			}
 		}
@@ -343,9 +343,6 @@ var reservedMembers = []string{endpointMember, "role", "content", "name", "tool_
 // vendor mean nothing to this endpoint, and may be confidential. An extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	all := membersOf(extra)
-	if len(all) == 0 {
-		return nil // the usual case
-	}
 	if sender, ok := all[endpointMember]; ok && jsonString(sender) != e.endpoint {
 		return nil
 	}

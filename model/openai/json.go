@@ -51,7 +51,7 @@ func (r *jsonReader) skipNull() bool {
 func (r *jsonReader) starts(first byte) bool {
 	c := r.peek()
 	if c != first {
-		r.mismatch = r.mismatch || c != 'n' // of null
+		r.mismatch = r.mismatch || c != 'n' // c is 'n' for null
 		r.raw()
 	}
 	return c == first

@@ -100,8 +100,8 @@ func (l *toolList) addedBefore(wire string, n int) bool {
 	})
 }
 
-// addChanges appends the changes from index next on that are made before message n. It returns the index of the first
-// change after them.
+// addChanges appends the changes before message n, beginning with the change at index next. It returns the index of the
+// first change that was not appended.
 func (e *encoder) addChanges(next, n int) (int, error) {
 	for ; next < len(e.tools.changes) && e.tools.changes[next].At <= n; next++ {
 		if err := e.addChange(next); err != nil {

@@ -25,13 +25,14 @@
 //
 // # The Responses API
 //
-// OpenAI's current models support tools together with reasoning only in the Responses API. It is the default for
-// them, and [Config.API] selects it for other servers. If API is empty, other servers are called by chat completions,
-// or by the Responses API if they lack chat completions. The server stores nothing (store is false): reasoning is received encrypted,
-// kept as an extra of the message, and sent back in its original order with the calls and texts. If the message was edited,
-// or goes to another model or to chat completions, the reasoning is left out. If the server rejects reasoning because
-// it is too old, the request is sent again without reasoning, which counts as a retry. Items of the server's own tools,
-// which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent as reasoning.effort.
+// OpenAI's current models support tools together with reasoning only in the Responses API. It is the default for them,
+// and [Config.API] selects it for other servers. If API is empty, other servers are called by chat completions, or by
+// the Responses API if they lack chat completions. The server stores nothing (store is false): reasoning is received
+// encrypted, kept as an extra of the message, and sent back in its original order with the calls and texts. If the
+// message was edited, or goes to another model or to chat completions, the reasoning is left out. If the server rejects
+// reasoning because it is too old, the request is sent again without reasoning, which counts as a retry. Items of the
+// server's own tools, which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent as
+// reasoning.effort.
 //
 // If the server supports it, a tool that was added during a conversation ([model.Reveal]) is sent where it was added:
 // the list of tools remains the same, and so the server's prompt cache remains valid. See [Config.LateTools].

@@ -28,8 +28,8 @@ type chatRequest struct {
 	ResponseFormat      *sdk.ChatCompletionResponseFormat `json:"response_format,omitempty"`
 }
 
-// encode returns a request's body, the same bytes for the same request, and the encoded tools. The body shares the parts
-// that an earlier request has encoded: see toolCache, opening and history.
+// encode returns a request's body, the same bytes for the same request, and the encoded tools. The body shares parts
+// with the bodies of earlier requests: see toolCache, opening and history.
 func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList, err error) {
 	lateTools := m.lateTools && p.responses && !m.noLateTools.Load() && m.cfg.Extra["tools"] == nil
 	infos, digest, changes := provider.ToolsOf(req, lateTools, 0)
@@ -49,9 +49,9 @@ func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList
 		return nil, nil, err
 	}
 	b = body{o.members, o.tools, o.listStart, o.systemMessage, settled, rest, bodyEnd}
-	lists := b[3:6] // the system message, settled and rest
-	if first := slices.IndexFunc(lists, func(list []byte) bool { return len(list) > 0 }); first >= 0 {
-		lists[first] = lists[first][1:] // without the comma before the first message
+	messages := b[3:6] // the system message, settled and rest
+	if first := slices.IndexFunc(messages, func(part []byte) bool { return len(part) > 0 }); first >= 0 {
+		messages[first] = messages[first][1:] // without the comma before the first message
 		return b, tools, nil
 	}
 	if p.responses {
@@ -62,8 +62,7 @@ func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList
 
 var bodyEnd = []byte("]}")
 
-// An opening is the part of a body up to the system message. Usually the next request has the same opening. An opening
-// is immutable.
+// An opening is the part of a body up to the system message. It is kept unchanged for later requests.
 type opening struct {
 	system    string
 	choice    model.ToolChoice
@@ -86,14 +85,14 @@ func (m *Model) opening(p *protocol, req *model.Request, tools *toolList) (*open
 	if len(members) > len("{") {
 		members = append(members, ',')
 	}
-	list := `"messages":[`
+	listStart := `"messages":[`
 	if p.responses {
-		list = `"input":[`
+		listStart = `"input":[`
 	}
-	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, members: members, listStart: []byte(list)}
-	// An extra named "tools" replaces the tools; it is among the members.
+	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, members: members, listStart: []byte(listStart)}
+	// An extra named "tools" replaces the tools, and is among the members.
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
-		o.members, o.tools, o.listStart = append(members, `"tools":`...), tools.wire, []byte(","+list)
+		o.members, o.tools, o.listStart = append(members, `"tools":`...), tools.wire, []byte(","+listStart)
 	}
 	if req.System != "" && !p.responses {
 		e := newEncoder(nil, "")

@@ -43,7 +43,7 @@ type outputItem struct {
 	name           string     // of a function_call, on the wire
 }
 
-// canSendBack reports whether reasoning can be sent back, for which the API needs its encrypted or its plain content.
+// canSendBack reports whether the API accepts the reasoning item, which needs its encrypted or its plain content.
 func (item *outputItem) canSendBack() bool {
 	content := jsonReader{data: item.members["content"]}
 	for range content.items { // at least one
@@ -183,8 +183,8 @@ func (r *response) serverError(payload []byte) error {
 }
 
 // findOrAdd returns the item that an event belongs to, or a new item. The id decides, since some servers give all items
-// the same index; an unknown id does not, since some servers give each event another id. Then the last item with the
-// event's index is returned; for an event without an index, the last item unless its id differs.
+// the same index; an unknown id does not, since some servers give each event another id. Then the index
+// decides; for an event without an index it is the last item, or if the event has an id, the last item without an id.
 func (r *response) findOrAdd(ev *responseEvent) *outputItem {
 	for _, item := range r.items {
 		if ev.ItemID != "" && item.id == ev.ItemID {

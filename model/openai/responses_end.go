@@ -40,9 +40,8 @@ func (r *response) handleResponse(body *responseBody) error {
 	return nil
 }
 
-// handleOutput handles the items of the complete response. Some servers change the ids of items at the end, so members
-// with an unknown id describe the first item that the stream had with the same call_id or type and no other members
-// describe.
+// handleOutput handles the items of the complete response. Some servers give items other ids there than in the stream:
+// an item with an unknown id is matched with an unmatched item of the same call_id or type.
 func (r *response) handleOutput(output []json.RawMessage) {
 	var unknown []map[string]json.RawMessage
 	isFree := func(item *outputItem) bool { return !item.matched }
@@ -80,8 +79,8 @@ func (r *response) endStream() {
 	}
 }
 
-// finish yields the calls without a name, the items that must be sent back, as an extra of the reasoning, and the finish.
-// The items of an answer that was cut off are not sent back.
+// finish yields the calls without a name, an extra with the items that must be sent back, and the finish. The items of an
+// answer that was cut off are not sent back.
 func (r *response) finish() error {
 	for n := range r.calls {
 		if r.calls[n].sentID == "" {

@@ -118,7 +118,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			}
 		}
 	}
-	unused := text.String() // the text after that of the items so far
+	unused := text.String() // the text that the items so far do not contain
 	for _, k := range kept {
 		switch jsonString(k.Item["type"]) {
 		case "": // encodeKept always writes a type
