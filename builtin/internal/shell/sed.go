@@ -247,7 +247,7 @@ func (s *sedParser) command() error {
 		for s.pos < len(s.text) && isWordByte(s.text[s.pos]) {
 			s.pos++
 		}
-		return s.end() // versions of sed differ on where other labels end
+		return s.endOfLabel()
 	case 'r', 'R': // these read a file, whose name is the rest of the line
 		s.skip(" \t")
 		start := s.pos
@@ -257,7 +257,7 @@ func (s *sedParser) command() error {
 		s.line()
 	case 'v':
 		s.skip(" \t.0123456789")
-		return s.end()
+		return s.endOfLabel()
 	case 'y':
 		d := s.next()
 		if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, false) || !s.until(d, false) {
@@ -311,6 +311,15 @@ func (s *sedParser) substitute() error {
 			return s.end()
 		}
 	}
+}
+
+// endOfLabel expects the end of a command after a label or version. Versions of sed differ on where labels with other
+// characters end: "#" is part of a label in some, and the commands after it run.
+func (s *sedParser) endOfLabel() error {
+	if s.peek() == '#' {
+		return errSedScript
+	}
+	return s.end()
 }
 
 // end expects the end of a command.
