@@ -36,8 +36,8 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 
 // archiveArgs rejects archives that tar fetches through a remote shell.
 func archiveArgs(_ *walker, _ *command, p *parsed) string {
-	for _, o := range []string{"-f", "--file"} {
-		if v, ok := p.value(o); ok && (!v.known || strings.Contains(v.text, ":")) {
+	for _, o := range p.given { // tar begins with the first of several archives
+		if (o.name == "-f" || o.name == "--file") && (!o.value.known || strings.Contains(o.value.text, ":")) {
 			return "the archive may be on another machine"
 		}
 	}
