@@ -178,7 +178,7 @@ func (w *walker) recordOperands(c *command, ops []roleArg) (eff effects) {
 			eff |= reading
 			c.reads = append(c.reads, operand{arg: op.arg})
 		case 'w':
-			if sink(op.arg) {
+			if sink(op.arg) && !slices.Contains(replacing, c.name) {
 				continue
 			}
 			eff |= writing
@@ -217,6 +217,9 @@ func (c *command) String() string {
 	}
 	return string(s)
 }
+
+// replacing are commands that replace a file such as /dev/null by another one instead of writing to it.
+var replacing = []string{"ln", "link", "install", "mv", "rsync"}
 
 // sink reports whether writing to a has no effect. /dev/tty is not a sink, because text on it could ask for a
 // password.
