@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // The functions of this file find the trees that a command reads, and the files in them.
@@ -35,7 +36,8 @@ func (c *command) roots() (roots []arg, hidden bool) {
 			roots = append(roots, op.arg)
 		}
 	}
-	if recursive && len(roots) == 0 && !c.in.piped {
+	// Unlike rg and ag, grep and git do not search their standard input instead.
+	if recursive && len(roots) == 0 && (!c.in.piped || c.name == "git" || strings.HasSuffix(c.name, "grep")) {
 		roots = append(roots, literal("."))
 	}
 	return roots, hidden
@@ -65,14 +67,15 @@ func (c *command) selectsHidden() bool {
 	return false
 }
 
+// recurses matches the value recurse of grep -d, attached or not, and its abbreviations.
+var recurses = lazy.Regexp(`(rec(u(r(se?)?)?)?|\x00)$`)
+
 // recursive reports whether the command reads everything below the directories among its operands.
 func (c *command) recursive() bool {
 	switch c.name {
 	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
-		for i := range c.args {
-			if text := c.args[i].text; text == "recurse" || strings.HasSuffix(text, "=recurse") {
-				return true
-			}
+		if hasOption(c, 'd', "--directories") && slices.ContainsFunc(c.args, func(a arg) bool { return recurses().MatchString(a.text) }) {
+			return true
 		}
 		return hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive")
 	case "rg", "ag", "ack", "pt", "ucg":
@@ -107,45 +110,97 @@ func (c *command) copiesTrees() bool {
 	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
-// selected returns the pattern by which the word at index i selects files to search, or "". Patterns that exclude
+// rg options that select files by a pattern, in the next word or attached, perhaps after letters without a value.
+var (
+	rgGlob     = lazy.Regexp(`^(--i?glob|-[bcFHIilLnNoPpqSsUuvwxah0.V]*g)$`)
+	rgGlobWith = lazy.Regexp(`^(--i?glob=|-[bcFHIilLnNoPpqSsUuvwxah0.V]*g=?)(.+)$`)
+)
+
+// selected returns the patterns for names by which the word at index i selects files to search. Patterns that exclude
 // files do not count.
-func (c *command) selected(i int) string {
-	glob, ok := strings.CutPrefix(c.args[i].text, "--include=")
-	before := ""
+func (c *command) selected(i int) []string {
+	text, before := c.args[i].text, ""
 	if i > 0 {
 		before = c.args[i-1].text
 	}
-	if before == "--include" || c.name == "rg" && (before == "-g" || before == "--glob") {
-		glob, ok = c.args[i].text, true
+	glob, ok := strings.CutPrefix(text, "--include=")
+	if before == "--include" || c.name == "rg" && rgGlob().MatchString(before) {
+		glob, ok = text, true
+	} else if found := rgGlobWith().FindStringSubmatch(text); c.name == "rg" && found != nil {
+		glob, ok = found[2], true
 	}
 	if !ok || strings.HasPrefix(glob, "!") {
-		return ""
+		return nil
 	}
-	return path.Base(glob)
+	head, rest, _ := strings.Cut(glob, "{")
+	inner, tail, closed := strings.Cut(rest, "}")
+	if !closed {
+		return []string{path.Base(glob)}
+	}
+	if strings.ContainsAny(inner+tail, `{\`) {
+		return []string{"*"} // not analysed: any name
+	}
+	var patterns []string
+	for alternative := range strings.SplitSeq(inner, ",") {
+		patterns = append(patterns, path.Base(head+alternative+tail))
+	}
+	return patterns
 }
+
+// sourceTypes are types of rg whose files are never secrets.
+var sourceTypes = strings.Fields("asm c cpp cs css go haskell html js kotlin lua markdown md php py python ruby rust scala sql swift ts typescript")
 
 // selectsHarmless reports whether the command only searches files with names that no secret has.
 func (c *command) selectsHarmless() bool {
 	chosen := false
 	for i, a := range c.args {
-		glob := c.selected(i)
-		if glob == "" {
-			chosen = chosen || c.name == "rg" && i > 0 && (c.args[i-1].text == "-t" || c.args[i-1].text == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2)
-			continue
+		before := ""
+		if i > 0 {
+			before = c.args[i-1].text
 		}
-		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(glob) {
+		switch {
+		case a.text == "--":
+			return chosen
+		case strings.HasPrefix(a.text, "--type-"): // it may define types, or exclude them
+			return false
+		case strings.HasPrefix(a.text, "-") && (before == "--regexp" || clusterOption(before, 'e')): // a text
 			return false
 		}
-		chosen = true
+		for _, glob := range c.selected(i) {
+			if strings.Contains(a.text, hole) || pathrule.MayBeSecret(glob) {
+				return false
+			}
+			chosen = true
+		}
+		if c.name != "rg" {
+			continue
+		}
+		name, isType := strings.CutPrefix(a.text, "-t")
+		if before == "-t" || before == "--type" {
+			name, isType = a.text, true
+		}
+		if isType && name != "" {
+			if !slices.Contains(sourceTypes, name) {
+				return false
+			}
+			chosen = true
+		}
 	}
 	return chosen
+}
+
+// clusterOption reports whether a word is a bundle of short options that ends with letter.
+func clusterOption(text string, letter byte) bool {
+	return len(text) > 1 && text[0] == '-' && text[1] != '-' && text[len(text)-1] == letter
 }
 
 // selectsSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
 func (c *command) selectsSecrets(at *pathrule.Place) string {
 	for i := range c.args {
-		if glob := c.selected(i); glob != "" && c.recursive() && !printsOnlyNames(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
-			return glob
+		for _, glob := range c.selected(i) {
+			if c.recursive() && !printsOnlyNames(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
+				return glob
+			}
 		}
 	}
 	return ""
