@@ -34,6 +34,13 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 	}
 	a := awkLexer{text: programs[0].text}
 	why := a.check()
+	for _, name := range a.reads {
+		op := roleArg{arg: literal(name), kind: 'r', opt: true}
+		if strings.Contains(name, `\`) {
+			op.arg = anything(name)
+		}
+		p.ops = append(p.ops, op)
+	}
 	if a.target != "" {
 		p.ops = append(p.ops, roleArg{arg: literal(a.target), kind: 'w'})
 	}
@@ -46,6 +53,7 @@ type awkLexer struct {
 	pos    int
 	prev   string   // the last token: a keyword, "id", "num", "str", "re", an operator, or one of the following states
 	parens []string // the token before each open parenthesis
+	reads  []string // names of files that the program reads, as written
 	target string   // a file that the program writes
 	prints int      // number of parentheses around the current print statement, or -1
 }
@@ -143,6 +151,7 @@ func (a *awkLexer) scanString() string {
 			}
 			switch a.prev {
 			case needsInput:
+				a.reads = append(a.reads, a.text[start+1:a.pos-1])
 				return a.accept(0, hasInput)
 			case hasInput:
 				return "the name of a file that the awk program reads is not literal"

@@ -166,12 +166,9 @@ func yqArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-var (
-	awkEnvironment = lazy.Regexp(`ENVIRON(\["(\w+)"\])?|SYMTAB`)
-	awkString      = lazy.Regexp(`"([^"\\]*)"`)
-)
+var awkEnvironment = lazy.Regexp(`ENVIRON(\["(\w+)"\])?|SYMTAB`)
 
-// awkShows does the checks of awkArgs, and also finds uses of the environment and the files that a program names.
+// awkShows does the checks of awkArgs, and also finds uses of the environment.
 func awkShows(w *walker, c *command, p *parsed) string {
 	why := awkArgs(w, c, p)
 	for _, a := range c.args[1:] {
@@ -179,12 +176,6 @@ func awkShows(w *walker, c *command, p *parsed) string {
 			if found[2] == "" || pathrule.SecretVariable(found[2]) {
 				return environmentShown
 			}
-		}
-		if !strings.Contains(a.text, "getline") {
-			continue
-		}
-		for _, found := range awkString().FindAllStringSubmatch(a.text, -1) {
-			p.ops = append(p.ops, roleArg{arg: literal(found[1]), kind: 'r', ofOption: true})
 		}
 	}
 	return why
