@@ -135,14 +135,26 @@ func layersArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// actions returns the texts between double braces in a format.
+// templateString matches a string in an action of a template, without escapes.
+var templateString = lazy.Regexp("\"[^\"\\\\]*\"|`[^`]*`")
+
+// actions returns the texts between double braces in a format. If an action may have such braces in a string, the rest
+// of the format is taken for one action.
 func actions(format string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		_, format, _ = strings.Cut(format, "{{")
-		for action := range strings.SplitSeq(format, "{{") {
-			if action, _, _ = strings.Cut(action, "}}"); !yield(action) {
+		for {
+			_, rest, ok := strings.Cut(format, "{{")
+			if !ok {
 				return
 			}
+			action, after, _ := strings.Cut(rest, "}}")
+			if strings.ContainsAny(templateString().ReplaceAllString(action, ""), "\"'`") {
+				action, after = rest, ""
+			}
+			if !yield(action) {
+				return
+			}
+			format = after
 		}
 	}
 }
