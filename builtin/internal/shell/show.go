@@ -288,7 +288,11 @@ func onlyNames(s *syntax.Stmt) bool {
 		return false
 	}
 	for alt := range strings.SplitSeq(args[1], "|") {
+		start := strings.HasPrefix(alt, "^")
 		alt = strings.ToLower(strings.TrimPrefix(alt, "^"))
+		if len(alt) < 4 && !start { // may be inside other names, as go in DJANGO_SECRET_KEY and pwd in MYSQL_PWD
+			return false
+		}
 		if strings.Trim(alt, "abcdefghijklmnopqrstuvwxyz0123456789_=") != "" ||
 			!slices.ContainsFunc(harmlessNames, func(name string) bool { return strings.HasPrefix(alt, name) }) {
 			return false
