@@ -41,6 +41,9 @@ var jqEnvironment = lazy.Regexp(`(^|[^.\w"])(env|ENV|__prog_\w+)\b`)
 // perhaps after a comment or a format such as @text.
 var jqModule = lazy.Regexp(`(^|[;\s])(import|include)\s*["#@]`)
 
+// jqString matches a string of a program of jq.
+var jqString = lazy.Regexp(`"(\\.|[^"\\])*"`)
+
 // jqPairs are the options of jq with a name and a value.
 var jqPairs = []string{"--arg", "--argfile", "--argjson", "--rawfile", "--slurpfile"}
 
@@ -60,7 +63,7 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 		case a.text == "-L" || a.text == "--indent":
 			skip = 1
 		case !program && !strings.HasPrefix(a.text, "-"):
-			if program = true; a.text == hole {
+			if program = true; strings.Contains(jqString().ReplaceAllString(a.text, ""), hole) {
 				return "the program is unknown, and may show the environment"
 			}
 		}
