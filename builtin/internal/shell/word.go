@@ -154,6 +154,9 @@ func (w *walker) fields(word *syntax.Word) []arg {
 // sequence matches the text between the braces of {1..3}, in the forms that all versions of bash agree on.
 var sequence = lazy.Regexp(`^(-?(0|[1-9][0-9]{0,3})\.\.-?(0|[1-9][0-9]{0,3})|[a-z]\.\.[a-z]|[A-Z]\.\.[A-Z])$`)
 
+// joinsName matches braces whose expansion may put other text behind a "$": in {a,$x}c bash expands the variable xc.
+var joinsName = lazy.Regexp("\\$([,}].*)?\\}[\\w{,'\"\x00]")
+
 // braces reports whether the braces of a word have alternatives, and whether bash's expansion is certain: every
 // pair has commas or is a sequence.
 func braces(word *syntax.Word) (alternatives, ok bool) {
@@ -171,7 +174,7 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 	}
 	text := b.String()
 	var commas, starts []int // by open brace
-	certain := !strings.Contains(text, `\`) && !strings.Contains(text, "${")
+	certain := !strings.Contains(text, `\`) && !strings.Contains(text, "${") && !joinsName().MatchString(text)
 	for i := range len(text) {
 		switch n := len(commas) - 1; text[i] {
 		case '{':
