@@ -46,7 +46,11 @@ func outputClass(stmts []*syntax.Stmt) class {
 		case syntax.OrStmt: // grep -c x f || true
 			y, ok := c.Y.Cmd.(*syntax.CallExpr)
 			if ok && len(c.Y.Redirs) == 0 && slices.Contains([]string{"true", ":", "echo 0", "echo 1"}, strings.Join(plainArgs(y), " ")) {
-				return outputClass([]*syntax.Stmt{c.X})
+				class := outputClass([]*syntax.Stmt{c.X})
+				if plainArgs(y)[0] == "echo" { // after the number of a grep -c that finds nothing
+					class = min(class, atoms)
+				}
+				return class
 			}
 		}
 	}
@@ -115,18 +119,17 @@ func plainArgs(c *syntax.CallExpr) []string {
 		if len(word.Parts) == 0 {
 			continue
 		}
-		if lit, ok := word.Parts[0].(*syntax.Lit); ok && lit.Value != "" && lit.Value[0] != '-' && lit.Value[0] != '~' {
+		if lit, ok := word.Parts[0].(*syntax.Lit); ok && lit.Value != "" && strings.IndexByte(`-~\*?[{`, lit.Value[0]) < 0 {
 			args[i] = lit.Value[:1] + hole
 		}
 	}
 	return args
 }
 
-// Commands whose output has a class, with their words. A word with an expansion has a hole, which
-// \S and . do not match.
+// Commands whose output has a class, with their words. A word with an expansion has a hole.
 var (
-	printsNumber = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
-	printsAtoms  = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
+	printsNumber = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* [^-\s\x00]\S*( [\w./]+)?|awk END ?\{ ?print NR ?\}|tput (cols|lines))$`)
+	printsAtoms  = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|jq (-r )?length( [\w./]+)?|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
 	printsNames  = lazy.Regexp(`^kubectl get [a-z,]+( -n [a-z0-9-]+| -A| --all-namespaces| -l [\w=./-]+)* -o name$`)
 )
 
