@@ -35,7 +35,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 	a := awkLexer{text: programs[0].text}
 	why := a.check()
 	for _, name := range a.reads {
-		op := roleArg{arg: literal(name), kind: 'r', opt: true}
+		op := roleArg{arg: literal(name), kind: 'r', ofOption: true}
 		if strings.Contains(name, `\`) {
 			op.arg = anything(name)
 		}

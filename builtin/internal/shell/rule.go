@@ -207,7 +207,7 @@ func (c *command) spellings() []string {
 // subcommands. A word after an option may be the option's value or a subcommand, so there is a spelling for both.
 func withoutOptions(name string, words []string) []string {
 	f := familyOf(name)
-	if f == nil || !f.verbs && len(f.subs) == 0 {
+	if f == nil || !f.hasSubcommands && len(f.subs) == 0 {
 		return nil
 	}
 	var forms []string
@@ -481,5 +481,5 @@ func (c *command) hasSubcommandsBelow(first string) bool {
 		return true
 	}
 	f := families()[c.name]
-	return f != nil && f.verbs && f.subs[first] != nil && len(f.subs[first].subs) > 0
+	return f != nil && f.hasSubcommands && f.subs[first] != nil && len(f.subs[first].subs) > 0
 }

@@ -10,7 +10,7 @@ import (
 func sedArgs(w *walker, c *command, p *parsed) string {
 	scripts, files, why := sedScripts(c)
 	if why != "" {
-		if !strings.HasPrefix(why, "the script is not literal") {
+		if why != "the script is not literal" {
 			w.alarm(Dynamic, c.String()+": "+why)
 		}
 		return why
@@ -22,15 +22,15 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 		return err.Error()
 	}
 	inPlace := p.has("-i", "--in-place", "-I")
-	kind := byte('r')
+	fileRole := byte('r')
 	if inPlace {
-		kind = 'w'
+		fileRole = 'w'
 	}
 	for _, name := range s.reads {
 		p.ops = append(p.ops, roleArg{arg: literal(name), kind: 'r'})
 	}
 	for _, f := range files {
-		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
+		p.ops = append(p.ops, roleArg{arg: f, kind: fileRole})
 	}
 	if inPlace {
 		p.effects |= writing
@@ -43,18 +43,18 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// backups are the usual suffixes of backups. Others may put the backup into another directory, as "bak/*", or give it
-// the name of another kind of file: "rc" makes .bashrc of .bash.
+// backups are the usual suffixes of backups. Other suffixes may move a backup into another directory, as "bak/*" does, or
+// complete the name of another file: "rc" makes .bashrc of .bash.
 var backups = []string{"", "~", ".bak", ".backup", ".old", ".orig"}
 
-// sedScripts separates the scripts from the files.
+// sedScripts returns the scripts and the files among the arguments, or why these are not known.
 func sedScripts(c *command) (scripts []string, files []arg, why string) {
 	args := c.args[1:]
-	given := false
+	hasScript := false
 	for i := 0; i < len(args); i++ {
 		a := args[i]
-		take := func(v arg) {
-			given = true
+		addScript := func(v arg) {
+			hasScript = true
 			if !v.known {
 				why = "the script is not literal"
 			}
@@ -69,13 +69,13 @@ func sedScripts(c *command) (scripts []string, files []arg, why string) {
 		case a.text == "-f" || strings.HasPrefix(a.text, "--file") || clusterHas(a.text, 'f'):
 			return nil, nil, "the script is in a file"
 		case strings.HasPrefix(a.text, "--expression="):
-			take(valueOf(a, len("--expression="), true))
+			addScript(valueOf(a, len("--expression="), true))
 		case a.text == "--expression" || clusterEnds(a.text, 'e'):
 			if i++; i < len(args) {
-				take(args[i])
+				addScript(args[i])
 			}
 		case clusterHas(a.text, 'e'):
-			take(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
+			addScript(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
 		case clusterEnds(a.text, 'l') || a.text == "--line-length":
 			// In versions other than GNU sed -l takes no value, and the script follows it. A number as the script does nothing.
 			if i++; i < len(args) && !isNumber(args[i].text) {
@@ -83,7 +83,7 @@ func sedScripts(c *command) (scripts []string, files []arg, why string) {
 			}
 		}
 	}
-	if !given {
+	if !hasScript {
 		if len(files) == 0 {
 			return nil, nil, "there is no script"
 		}
@@ -95,8 +95,7 @@ func sedScripts(c *command) (scripts []string, files []arg, why string) {
 	return scripts, files, why
 }
 
-// clusterHas reports whether c is a letter of a short option bundle, and not part of the value
-// of -i, -e or -l.
+// clusterHas reports whether text is a bundle of short options with the letter c, not counting the value of -i, -e, -f or -l.
 func clusterHas(text string, c byte) bool {
 	if len(text) < 2 || text[0] != '-' || text[1] == '-' {
 		return false
@@ -121,7 +120,7 @@ func clusterEnds(text string, c byte) bool {
 type sedParser struct {
 	text  string
 	pos   int
-	reads []string // files that it reads by name
+	reads []string // names of the files that the commands r and R read
 }
 
 var (
@@ -151,7 +150,7 @@ func (s *sedParser) skip(set string) {
 	}
 }
 
-func (s *sedParser) line() {
+func (s *sedParser) skipLine() {
 	for s.pos < len(s.text) && s.text[s.pos] != '\n' {
 		s.pos++
 	}
@@ -199,7 +198,7 @@ func (s *sedParser) address() error {
 				return errSedScript
 			}
 		}
-		if !s.until(c, true) {
+		if !s.skipPast(c, true) {
 			return errSedScript
 		}
 		s.skip("IM")
@@ -209,9 +208,9 @@ func (s *sedParser) address() error {
 	return nil
 }
 
-// until skips past the next unescaped delimiter. It fails for a delimiter inside a bracket
+// skipPast skips past the next unescaped delimiter. It fails for a delimiter inside a bracket
 // expression, where versions of sed differ.
-func (s *sedParser) until(delim byte, regex bool) bool {
+func (s *sedParser) skipPast(delim byte, regex bool) bool {
 	for {
 		switch c := s.next(); {
 		case c == 0, c == '\n' && regex:
@@ -241,7 +240,7 @@ func (s *sedParser) command() error {
 		s.skip(" \t0123456789")
 		return s.end()
 	case 'a', 'i', 'c':
-		return s.insert()
+		return s.skipText()
 	case ':', 'b', 't', 'T':
 		s.skip(" \t")
 		for s.pos < len(s.text) && isWordByte(s.text[s.pos]) {
@@ -251,16 +250,16 @@ func (s *sedParser) command() error {
 	case 'r', 'R': // these read a file, whose name is the rest of the line
 		s.skip(" \t")
 		start := s.pos
-		s.line()
+		s.skipLine()
 		s.reads = append(s.reads, s.text[start:s.pos])
 	case '#':
-		s.line()
+		s.skipLine()
 	case 'v':
 		s.skip(" \t.0123456789")
 		return s.endOfLabel()
 	case 'y':
 		d := s.next()
-		if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, false) || !s.until(d, false) {
+		if strings.IndexByte("\x00\n\\", d) >= 0 || !s.skipPast(d, false) || !s.skipPast(d, false) {
 			return errSedScript
 		}
 		return s.end()
@@ -276,11 +275,11 @@ func (s *sedParser) command() error {
 	return nil
 }
 
-// insert skips the text of a, i and c.
-func (s *sedParser) insert() error {
+// skipText skips the text of a, i and c.
+func (s *sedParser) skipText() error {
 	for {
 		start := s.pos
-		s.line()
+		s.skipLine()
 		line := s.text[start:s.pos]
 		switch {
 		case !strings.HasSuffix(line, `\`):
@@ -295,7 +294,7 @@ func (s *sedParser) insert() error {
 
 func (s *sedParser) substitute() error {
 	d := s.next()
-	if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, true) || !s.until(d, false) {
+	if strings.IndexByte("\x00\n\\", d) >= 0 || !s.skipPast(d, true) || !s.skipPast(d, false) {
 		return errSedScript
 	}
 	// The flags e and w of s run the result and write it (GNU sed manual, 3.3).
@@ -329,7 +328,7 @@ func (s *sedParser) end() error {
 	case 0, ';', '\n', '}':
 		return nil
 	case '#':
-		s.line()
+		s.skipLine()
 		return nil
 	}
 	return errSedScript

@@ -58,7 +58,7 @@ type Danger struct {
 type Analysis struct {
 	findings
 	src    string // as received
-	text   string
+	text   string // the print of src
 	err    error
 	static []Danger // the dangers that do not depend on symbolic links
 	dirs   []string // the working directories of the Place that Analyze was given
@@ -123,8 +123,7 @@ func Analyze(src string, at pathrule.Place) *Analysis {
 	return a
 }
 
-// Holds reports whether a is still valid for its command with these working directories, so that one decision may
-// use a several times.
+// Holds reports whether a is still valid with these working directories, so that one decision may use a several times.
 func (a *Analysis) Holds(dirs []string) bool {
 	if a.until != 0 {
 		left := time.Duration(a.until - time.Now().UnixNano())
@@ -135,8 +134,8 @@ func (a *Analysis) Holds(dirs []string) bool {
 	return slices.Equal(a.dirs, dirs)
 }
 
-// Text returns the text that was analysed, which is the only text that may run: the print of the command. It is
-// empty if there is none; Err says why.
+// Text returns the print of the command, which was analysed and is the only text that may run. If the command has no
+// print, Text returns "", and Err says why.
 func (a *Analysis) Text() string { return a.text }
 
 // Err returns why the command has no text that can be analysed and run, or nil.
@@ -145,7 +144,7 @@ func (a *Analysis) Err() error { return a.err }
 // ReadOnly returns "" if the command is proved to change nothing, and otherwise why that could not be proved.
 func (a *Analysis) ReadOnly() string { return a.why }
 
-// Networks reports whether a command in it is known to use the network. Unknown programs may use it as well.
+// Networks reports whether a simple command is known to use the network. Unknown programs may use it as well.
 func (a *Analysis) Networks() bool {
 	for i := range a.cmds {
 		if a.cmds[i].effects&networking != 0 {

@@ -25,7 +25,7 @@ func grepArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// textIsOption makes the operand that is a text by default, such as the pattern, a file: an option has the text.
+// textIsOption changes operands with the role of a text, such as the pattern of grep, to files: an option has the text.
 func (p *parsed) textIsOption() {
 	for i := range p.ops {
 		if op := &p.ops[i]; !op.ofOption && op.kind == 't' {
@@ -37,8 +37,8 @@ func (p *parsed) textIsOption() {
 // jqEnvironment matches a program of jq that reads the environment. Between "$" and the name may be space and comments.
 var jqEnvironment = lazy.Regexp(`(^|[^.\w"])(env|ENV|__prog_\w+)\b`)
 
-// jqModule matches a program of jq that loads another one, or a file of data: after the word comes a string,
-// perhaps after a comment or a format such as @text.
+// jqModule matches a program of jq that loads a module or data. A string follows the keyword, perhaps after a comment
+// or a format such as @text.
 var jqModule = lazy.Regexp(`(^|[;\s])(import|include)\s*["#@]`)
 
 // jqString matches a string of a program of jq.
@@ -53,17 +53,17 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 		p.textIsOption()
 		return "the program is in a file, and may show the environment"
 	}
-	skip, program := 0, false
+	valuesLeft, hasProgram := 0, false // valuesLeft: values of the last option that follow
 	for i, a := range c.args[1:] {
-		switch _, values := slices.BinarySearch(jqPairs, a.text); {
-		case skip > 0:
-			skip--
-		case values:
-			skip = 2
+		switch _, isPair := slices.BinarySearch(jqPairs, a.text); {
+		case valuesLeft > 0:
+			valuesLeft--
+		case isPair:
+			valuesLeft = 2
 		case a.text == "-L" || a.text == "--indent":
-			skip = 1
-		case !program && !strings.HasPrefix(a.text, "-"):
-			if program = true; strings.Contains(jqString().ReplaceAllString(a.text, ""), hole) {
+			valuesLeft = 1
+		case !hasProgram && !strings.HasPrefix(a.text, "-"):
+			if hasProgram = true; strings.Contains(jqString().ReplaceAllString(a.text, ""), hole) {
 				return "the program is unknown, and may show the environment"
 			}
 		}
@@ -87,7 +87,7 @@ var (
 	harmlessSettings  = lazy.Regexp(`(?i)^\.(config\.(image|labels|hostname|user|workingdir|exposedports|cmd|entrypoint|healthcheck)|hostconfig(\.\w+)?|spec\.(name|mode|labels))$`)
 )
 
-// containerArgs requires a format that leaves out the environment of a container.
+// containerArgs requires a format that does not show the environment of a container.
 func containerArgs(_ *walker, _ *command, p *parsed) string {
 	var formats []arg
 	for _, name := range []string{"-f", "--format"} {
@@ -202,7 +202,7 @@ func psArgs(_ *walker, c *command, _ *parsed) string {
 	isValue, hasE, otherSyntax := false, false, false // isValue: the word is the value of the option before it
 	for _, a := range c.args[1:] {
 		text := strings.TrimPrefix(a.text, "-")
-		dash := len(text) < len(a.text)
+		hasDash := len(text) < len(a.text)
 		switch {
 		case isValue:
 			if isValue = false; strings.Contains(text, "env") {
@@ -215,14 +215,14 @@ func psArgs(_ *walker, c *command, _ *parsed) string {
 			if strings.Contains(text, "env") {
 				return environmentShown
 			}
-		case strings.Contains(text, "E"), strings.Contains(text, "e") && !dash, strings.Contains(text, "env"):
+		case strings.Contains(text, "E"), strings.Contains(text, "e") && !hasDash, strings.Contains(text, "env"):
 			return environmentShown
 		default:
-			takes := "opqtUkO"
-			if dash {
-				takes = "CGgopqstuUkO"
+			valueLetters := "opqtUkO"
+			if hasDash {
+				valueLetters = "CGgopqstuUkO"
 			}
-			i := strings.IndexAny(text, takes)
+			i := strings.IndexAny(text, valueLetters)
 			isValue = i >= 0 && i == len(text)-1
 			hasE = hasE || strings.Contains(text, "e")
 			otherSyntax = otherSyntax || strings.Contains(text, "x")
@@ -291,9 +291,9 @@ func onlyNames(s *syntax.Stmt) bool {
 		return false
 	}
 	for alt := range strings.SplitSeq(args[1], "|") {
-		start := strings.HasPrefix(alt, "^")
+		anchored := strings.HasPrefix(alt, "^")
 		alt = strings.ToLower(strings.TrimPrefix(alt, "^"))
-		if len(alt) < 4 && !start { // may be inside other names, as go in DJANGO_SECRET_KEY and pwd in MYSQL_PWD
+		if len(alt) < 4 && !anchored { // may be inside other names, as go in DJANGO_SECRET_KEY and pwd in MYSQL_PWD
 			return false
 		}
 		if strings.Trim(alt, "abcdefghijklmnopqrstuvwxyz0123456789_=") != "" ||

@@ -27,5 +27,5 @@ func (s *slab[T]) take(n int) []T {
 	return s.array[s.used-n : s.used-n : s.used]
 }
 
-// one returns a pointer to a value, which the caller must set because it may have an old content.
+// one returns a pointer to a value, which may be an old one: the caller must set it.
 func (s *slab[T]) one() *T { return &s.take(1)[:1][0] }

@@ -31,8 +31,8 @@ import (
 //	dyn      no option, listed or not, is harmful, but unlisted ones are not accepted
 //	single   long options have one dash, and letters are not combined
 //	stop     options end at the first operand
-//	early    … or do not, by the version (GNU permutes, POSIX does not): an option
-//	         after it is not accepted
+//	early    options end there in some versions only (GNU permutes, POSIX does not):
+//	         an option after the first operand is not accepted
 //	-#       numbers such as -20 are options
 //	need:x,y one of these options is required, as without them the command does its main
 //	         work; with stop or early, before the operands
@@ -70,16 +70,16 @@ type spec struct {
 	takes, into                      []string
 	effects                          effects
 	roles                            []role
-	fn                               func(*walker, *command, *parsed) string
+	fn                               func(*walker, *command, *parsed) (why string) // why: "" or the reason for a refusal
 	fnName                           string
 }
 
 // An option of a command.
 type option struct {
-	value   byte // '=': takes a value; '?': may have one attached; 0: none
+	value   byte // '=': takes a value; '?': may have an attached value; 0: no value
 	role    role
 	effects effects
-	named   bool // a rule must name it
+	named   bool // only a rule with the option as a word allows it
 }
 
 // A role is what a command does with an operand.
@@ -116,7 +116,7 @@ func (e effects) list() []Effect {
 	return list
 }
 
-// specs returns the tables, by the name of the command and subcommand.
+// specs returns the lines of the tables by their names, such as "git log".
 var specs = sync.OnceValue(func() map[string][]*spec {
 	table := map[string][]*spec{}
 	groups := map[string]string{}
@@ -141,10 +141,10 @@ var specs = sync.OnceValue(func() map[string][]*spec {
 // A family contains the lines of a name and of the longer names that begin with it: "git" with "git log" and
 // "git remote show" below it.
 type family struct {
-	name  string
-	lines []*spec
-	subs  map[string]*family // by the next word
-	verbs bool               // whether the second word is a subcommand
+	name           string
+	lines          []*spec
+	subs           map[string]*family // by the next word
+	hasSubcommands bool               // whether the second word is a subcommand
 }
 
 // families returns the tables as a tree, in which a command is found word by word.
@@ -164,18 +164,18 @@ var families = sync.OnceValue(func() map[string]*family {
 			f = sub
 		}
 		f.lines = lines
-		f.verbs = slices.ContainsFunc(lines, func(s *spec) bool { return s.verb() })
+		f.hasSubcommands = slices.ContainsFunc(lines, func(s *spec) bool { return s.takesSubcommand() })
 	}
 	return root.subs
 })
 
-// verb reports whether the last operand is a subcommand.
-func (s *spec) verb() bool { return len(s.roles) > 0 && s.roles[len(s.roles)-1].kind == 'c' }
+// takesSubcommand reports whether the last operand is a subcommand.
+func (s *spec) takesSubcommand() bool { return len(s.roles) > 0 && s.roles[len(s.roles)-1].kind == 'c' }
 
 // hasSubcommands reports whether a command's second word is a subcommand.
 func hasSubcommands(name string) bool {
 	f := families()[name]
-	return f != nil && f.verbs
+	return f != nil && f.hasSubcommands
 }
 
 func logicalLines(text string) []string {
@@ -226,7 +226,7 @@ func addLine(table map[string][]*spec, groups map[string]string, line string) er
 	for tok := range strings.FieldsSeq(opts) {
 		if flag := flags[tok]; flag != nil {
 			*flag = true
-		} else if err := s.token(tok); err != nil {
+		} else if err := s.addToken(tok); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func addLine(table map[string][]*spec, groups map[string]string, line string) er
 	if s.remote {
 		s.effects |= networking
 	}
-	if err := s.operands(parts[2]); err != nil {
+	if err := s.addOperands(parts[2]); err != nil {
 		return err
 	}
 	s.names = expandNames(parts[0])
@@ -259,7 +259,7 @@ func expandNames(field string) []string {
 	return out
 }
 
-func (s *spec) token(tok string) error {
+func (s *spec) addToken(tok string) error {
 	switch key, list, _ := strings.Cut(tok, ":"); key {
 	case "need":
 		s.need = strings.Split(list, ",")
@@ -277,11 +277,11 @@ func (s *spec) token(tok string) error {
 		}
 		return nil
 	}
-	return s.optionToken(tok)
+	return s.addOption(tok)
 }
 
-// optionToken parses the token of an option, or of an effect of the command.
-func (s *spec) optionToken(tok string) error {
+// addOption parses a token for an option, or for an effect of the command.
+func (s *spec) addOption(tok string) error {
 	name, effectList, _ := strings.Cut(tok, "!")
 	o, err := parseEffects(effectList)
 	if err != nil {
@@ -331,7 +331,7 @@ func parseEffects(list string) (o option, err error) {
 	return o, nil
 }
 
-func (s *spec) operands(field string) error {
+func (s *spec) addOperands(field string) error {
 	if field == "-" {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tarArgs accepts listing and showing an archive, including in the old syntax.
+// tarArgs accepts commands that list an archive or show its files, also with letters without a dash.
 func tarArgs(_ *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if len(args) == 0 || !args[0].known {
@@ -44,8 +44,7 @@ func archiveArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// untarArgs finds the archive that tar reads or writes, including in the old syntax, and the files that are
-// extracted from it or added to it.
+// untarArgs finds the archive that tar reads or writes, and the files that tar extracts from it or adds to it.
 func untarArgs(_ *walker, c *command, p *parsed) string {
 	first := ""
 	if len(c.args) > 1 {
@@ -57,17 +56,17 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 	}
 	operands := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.ofOption })
 	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.ofOption })
-	// The values of the letters of the old syntax follow them, in order.
+	// In the old syntax, letters without a dash, the values of the letters follow in order.
 	if first != "" && first[0] != '-' && len(operands) > 0 {
 		operands = operands[1:]
 		for i := 0; i < len(first) && len(operands) > 0; i++ {
-			if strings.IndexByte("fbCTXgKVNLHIF", first[i]) < 0 { // it takes no value
+			if strings.IndexByte("fbCTXgKVNLHIF", first[i]) < 0 { // a letter without a value
 				continue
 			}
 			switch first[i] {
 			case 'f':
 				file = operands[0].arg
-			case 'C', 'I', 'F': // the last two name programs
+			case 'C', 'I', 'F': // I and F name programs
 				name := letters[first[i]]
 				p.addOption(name, p.spec.options[name], operands[0].arg)
 			}

@@ -28,10 +28,10 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	default:
 		hidden = true
 	}
-	compares := c.name == "diff" || c.name == "colordiff" // both may be directories
+	compares := c.name == "diff" || c.name == "colordiff" // without -r two directories are compared at their first level
 	for _, op := range c.reads {
 		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
-			roots, hidden = append(roots, literal(dir)), true // names that find prints
+			roots, hidden = append(roots, literal(dir)), true // any name in dir, such as those that find prints
 		} else if (recursive || compares) && !strings.Contains(op.text, hole) {
 			roots = append(roots, op.arg)
 		}
@@ -70,7 +70,7 @@ func (c *command) selectsHidden() bool {
 // recurses matches the value recurse of grep -d, attached or not, and its abbreviations.
 var recurses = lazy.Regexp(`(rec(u(r(se?)?)?)?|\x00)$`)
 
-// recursive reports whether the command reads everything below the directories among its operands.
+// recursive reports whether the command reads everything below directories among its operands.
 func (c *command) recursive() bool {
 	switch c.name {
 	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
@@ -163,7 +163,7 @@ func (c *command) selectsHarmless() bool {
 			return chosen
 		case strings.HasPrefix(a.text, "--type-"): // it may define types, or exclude them
 			return false
-		case strings.HasPrefix(a.text, "-") && (before == "--regexp" || clusterOption(before, 'e')): // a text
+		case strings.HasPrefix(a.text, "-") && (before == "--regexp" || endsWithOption(before, 'e')): // a text
 			return false
 		}
 		for _, glob := range c.selected(i) {
@@ -189,8 +189,8 @@ func (c *command) selectsHarmless() bool {
 	return chosen
 }
 
-// clusterOption reports whether a word is a bundle of short options that ends with letter.
-func clusterOption(text string, letter byte) bool {
+// endsWithOption reports whether a word is a bundle of short options that ends with letter.
+func endsWithOption(text string, letter byte) bool {
 	return len(text) > 1 && text[0] == '-' && text[1] != '-' && text[len(text)-1] == letter
 }
 

@@ -16,7 +16,7 @@ func (w *walker) matchTables(c *command, f *family, name string, args []arg) (*p
 	}
 	// Some commands only have lines for a few of their subcommands. If these do not match, the lines of the command
 	// itself may.
-	if len(args) > 0 && args[0].known && !f.verbs {
+	if len(args) > 0 && args[0].known && !f.hasSubcommands {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
 			p, why := w.matchTables(c, sub, sub.name, args[1:])
 			if why == "" || len(f.lines) == 0 {
@@ -28,11 +28,12 @@ func (w *walker) matchTables(c *command, f *family, name string, args []arg) (*p
 		return w.matchTables(c, nil, f.name, args)
 	}
 	var guess *parsed
-	why, found, whole, maybeOption := "", false, false, false
+	// accepted: guess is from a line that accepts the whole command
+	why, accepted, whole, maybeOption := "", false, false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
-		given, noSubcommand := p.given, s.verb() && p.rest < 0
-		if bad == "" && s.verb() {
+		given, noSubcommand := p.given, s.takesSubcommand() && p.rest < 0
+		if bad == "" && s.takesSubcommand() {
 			p, bad = w.subcommand(c, f, p)
 		} else if bad == "" && s.fn != nil {
 			bad = s.fn(w, c, p)
@@ -46,16 +47,16 @@ func (w *walker) matchTables(c *command, f *family, name string, args []arg) (*p
 		case bad == "" && p.harmless():
 			return p, ""
 		// Use the first line that accepts all, in preference to lines that do not.
-		case bad == "" && !found:
-			guess, why, found = p, "", true
-		case found:
+		case bad == "" && !accepted:
+			guess, why, accepted = p, "", true
+		case accepted:
 		case why == "":
 			guess, why = p, bad
 		case s.wraps() && (guess.spec == nil || !guess.spec.wraps()):
 			guess = p // needed for the commands that it may run
 		}
 	}
-	if !found {
+	if !accepted {
 		guess.whole, guess.maybeOption = whole, maybeOption // from any line that has them
 	}
 	return guess, why
@@ -96,18 +97,18 @@ func (w *walker) subcommand(c *command, f *family, p *parsed) (*parsed, string) 
 	if sub == nil {
 		return p, ""
 	}
-	below := f.subs[sub.text]
+	subFamily := f.subs[sub.text]
 	name := ""
-	if below == nil {
+	if subFamily == nil {
 		name = f.name + " " + sub.text
 	}
-	q, why := w.matchTables(c, below, name, p.args[p.rest+1:])
-	q.effects |= p.effects
-	q.whole = q.whole || p.whole
+	parsedSub, why := w.matchTables(c, subFamily, name, p.args[p.rest+1:])
+	parsedSub.effects |= p.effects
+	parsedSub.whole = parsedSub.whole || p.whole
 	if len(p.ops) > 0 {
-		q.ops = append(p.ops[:len(p.ops):len(p.ops)], q.ops...)
+		parsedSub.ops = append(p.ops[:len(p.ops):len(p.ops)], parsedSub.ops...)
 	}
-	return q, why
+	return parsedSub, why
 }
 
 // setEffects sets the effects of the command at index i from its parsed arguments.
@@ -153,7 +154,7 @@ func (w *walker) setEffects(i int, p *parsed, why string) {
 	}
 }
 
-// recordOperands records the files that a command reads and changes, and returns the effects.
+// recordOperands records the files that a command reads and changes, and returns the effects of that.
 func (w *walker) recordOperands(c *command, ops []roleArg) (eff effects) {
 	reads := 0
 	for i := range ops {
@@ -161,15 +162,12 @@ func (w *walker) recordOperands(c *command, ops []roleArg) (eff effects) {
 			reads++
 		}
 	}
-	listed := false
-	for i := range c.args {
-		listed = listed || strings.HasPrefix(c.args[i].text, "--files0")
-	}
-	if listed {
+	namesInFile := slices.ContainsFunc(c.args, func(a arg) bool { return strings.HasPrefix(a.text, "--files0") })
+	if namesInFile {
 		reads++
 	}
 	c.reads = w.reads.take(reads)
-	if listed { // the names are in a file
+	if namesInFile {
 		c.reads = append(c.reads, operand{arg: anything("…")})
 	}
 	for i := range ops {

@@ -42,11 +42,11 @@ type walk struct {
 	reads       slab[operand] // for the reads of cmds
 }
 
-// findings are the results of a walk. The Analysis has them; the rest of the walk is dropped.
+// findings are the results of a walk, which the Analysis keeps.
 type findings struct {
 	cmds        []command
 	why         string // the first reason why the whole line is not read-only
-	uncoverable bool   // some part cannot be covered by a rule
+	uncoverable bool   // no rule can cover some part
 	background  bool
 	cwdLost     bool  // the current directory is unknown at the end
 	listed      []arg // words of loops, defaults and here-strings
@@ -89,13 +89,13 @@ type scope struct {
 	depth   int32        // number of constructs and wrappers around it
 	wrapper int32        // if opaque: index of the outermost opaque wrapper
 	inputs  int32        // if piped: index of the first command that feeds it
-	piped   bool         // it reads the output of the commands before it
-	wrapped bool         // another command runs it
+	piped   bool         // the command reads the output of the commands before the pipe
+	wrapped bool         // another command runs the command
 	fed     *syntax.Stmt // if piped: the statement that writes its input
 	input   source       // source of the standard input
-	noValue bool         // if it prints the environment, what reads its output shows no value of a secret variable
+	noValue bool         // the reader of the pipe shows no value of a secret variable if the command prints the environment
 	opaque  bool         // one of the wrappers changes what the command does
-	visits  bool         // it runs in the directory of each file that find or fd finds; the directory where they search is known
+	visits  bool         // the command runs in the directory of each file that find or fd finds below a known directory
 }
 
 // A command is a simple command, or a redirection without one, with the information that the analysis needs.
@@ -113,7 +113,7 @@ type command struct {
 	edit        bool     // one of the file edits of accept-edits, and completely understood
 	named       []string // options that a rule must name
 	whole       bool     // only a rule that has all words of the command may allow it
-	anyWord     bool     // it changes files that its words name, but it is unknown which words
+	anyWord     bool     // any of its words may name a file that it changes
 	links       bool     // it copies or moves files that may be symbolic links
 	redirs      bool     // it writes through a redirection
 	maybeOption bool     // the only problem is a word that may be an option
@@ -125,7 +125,7 @@ type command struct {
 type operand struct {
 	arg
 	delete bool
-	path   string // absolute; "" if several paths are possible, or before secretName
+	path   string // absolute, set by secretName; "" if several paths are possible
 }
 
 func (w *walker) raw(n syntax.Node) string {
@@ -160,7 +160,7 @@ func (w *walker) alarm(kind Kind, reason string) {
 	w.alarms = append(w.alarms, Danger{kind, reason})
 }
 
-// inner walks the substitutions inside a node that is not supported.
+// inner walks the substitutions inside a node that the walker does not evaluate.
 func (w *walker) inner(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -232,15 +232,15 @@ func (w *walker) stmt(s *syntax.Stmt) {
 		w.refuse("a background command continues after the call")
 	}
 	// If a file cannot be opened, the statement does not run.
-	if s.Background || slices.ContainsFunc(s.Redirs, opens) {
+	if s.Background || slices.ContainsFunc(s.Redirs, mayFail) {
 		w.maybe(func() { w.foreground(s) })
-		return
+	} else {
+		w.foreground(s)
 	}
-	w.foreground(s)
 }
 
-// opens reports whether a redirection may fail.
-func opens(r *syntax.Redirect) bool {
+// mayFail reports whether a redirection may fail, because it opens a file or uses a descriptor.
+func mayFail(r *syntax.Redirect) bool {
 	return r.Op != syntax.Hdoc && r.Op != syntax.DashHdoc && r.Op != syntax.WordHdoc
 }
 

@@ -22,8 +22,8 @@ type arg struct {
 	field   bool   // at most one argument, whatever the unknown text is
 	noDash  bool   // unknown, but cannot begin with "-"
 	noSlash bool   // unknown, but cannot begin with "/"
-	class   class  // the class of the expansion, if it is the whole word
-	wild    bool   // it has active "*", "?" or "["
+	class   class  // the class of the expansion, if the word has no other part
+	wild    bool   // text has an unquoted "*", "?" or "["
 	from    source // the source of the first hole; 0 if there is none
 }
 
@@ -40,7 +40,7 @@ func (a *arg) option() bool {
 	return !a.noDash
 }
 
-// open reports whether the argument may be unknown names.
+// open reports whether the argument may stand for unknown names.
 func (a *arg) open() bool { return a.from >= firstOrigin || strings.Contains(a.text, hole) }
 
 // prefix returns the text before the first hole or wildcard.
@@ -208,7 +208,7 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 func (w *walker) word(word *syntax.Word) arg {
 	a := arg{raw: w.raw(word), known: true, field: true}
 	var b strings.Builder
-	// Computed once per word, because a word may have many parts. The bracket may come from an expansion.
+	// The closing bracket may come from an expansion. This is not in the loop, because a word may have many parts.
 	closed := strings.Contains(a.raw, "]") || slices.ContainsFunc(word.Parts, expands)
 	for i, part := range word.Parts {
 		if lit, ok := part.(*syntax.Lit); ok {
@@ -216,7 +216,7 @@ func (w *walker) word(word *syntax.Word) arg {
 			switch {
 			case i > 0 || !strings.HasPrefix(text, "~"):
 			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
-				text, a.noDash = hole, true // the text that follows says whose home directory it is
+				text, a.noDash = hole, true // the parts that follow name the user of the home directory
 				a.mark(anywhere)
 			default:
 				text = w.tilde(&a, &b, text)
@@ -226,13 +226,13 @@ func (w *walker) word(word *syntax.Word) arg {
 				text = tildes.Replace(text)
 				a.mark(anywhere)
 			}
-			unquoted(&a, &b, text, closed)
+			addUnquoted(&a, &b, text, closed)
 			continue
 		}
-		w.part(&a, &b, part, false)
+		w.addPart(&a, &b, part, false)
 	}
 	if !a.field && a.noDash && !w.onlySafeSplits(word.Parts, false) {
-		a.noDash = false // it only applies to the first word
+		a.noDash = false // only holds for the first of several words
 	}
 	a.text = b.String()
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
@@ -291,8 +291,8 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	return rest
 }
 
-// unquoted adds the text of a literal outside quotes. In a word without "]", "[" is literal.
-func unquoted(a *arg, b *strings.Builder, text string, closed bool) {
+// addUnquoted adds the text of a literal outside quotes. In a word without "]", "[" is literal.
+func addUnquoted(a *arg, b *strings.Builder, text string, closed bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\\' && i+1 < len(text):
@@ -308,8 +308,8 @@ func unquoted(a *arg, b *strings.Builder, text string, closed bool) {
 	}
 }
 
-// part adds a part of a word that is not an unquoted literal.
-func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted bool) {
+// addPart adds a part of a word that is not an unquoted literal.
+func (w *walker) addPart(a *arg, b *strings.Builder, part syntax.WordPart, quoted bool) {
 	switch p := part.(type) {
 	case *syntax.Lit:
 		b.WriteString(unescapeQuoted(p.Value))
@@ -321,8 +321,8 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 			b.WriteString(hole)
 			a.mark(anywhere)
 		}
-		for _, q := range p.Parts {
-			w.part(a, b, q, true)
+		for _, inner := range p.Parts {
+			w.addPart(a, b, inner, true)
 		}
 		if len(p.Parts) != 1 {
 			a.class = anyText
@@ -463,18 +463,18 @@ func ansiC(s string) (string, bool) {
 			b.WriteByte(c)
 			continue
 		}
-		base, from, most := 8, i, 3
+		base, from, maxDigits := 8, i, 3
 		switch s[i] {
 		case 'x':
-			base, from, most = 16, i+1, 2
+			base, from, maxDigits = 16, i+1, 2
 		case 'u', 'U':
-			base, from, most = 16, i+1, 4
+			base, from, maxDigits = 16, i+1, 4
 			if s[i] == 'U' {
-				most = 8
+				maxDigits = 8
 			}
 		}
 		end := from
-		for end < len(s) && end-from < most && isDigit(s[end], base) {
+		for end < len(s) && end-from < maxDigits && isDigit(s[end], base) {
 			end++
 		}
 		v, err := strconv.ParseUint(s[from:end], base, 32)

@@ -19,7 +19,7 @@ const (
 	digits        // at most one number, without a sign
 )
 
-// outputClass returns the class of the output of statements.
+// outputClass returns the class of the output of a list of statements.
 func outputClass(stmts []*syntax.Stmt) class {
 	if len(stmts) != 1 {
 		return anyText
@@ -57,7 +57,7 @@ func outputClass(stmts []*syntax.Stmt) class {
 	return anyText
 }
 
-// filtered returns the class of a pipe's output. Some commands print parts of their input.
+// filtered returns the class of a pipe's output. Its last command may print parts of its input, which have the input's class.
 func filtered(c *syntax.BinaryCmd) class {
 	y, ok := c.Y.Cmd.(*syntax.CallExpr)
 	if !ok || len(c.Y.Redirs) > 0 {
@@ -82,7 +82,7 @@ var firstLines = lazy.Regexp(`^((head|tail)( -n)? ?-?\d*|sort( -u)?|uniq|cat)$`)
 // firstColumn returns the class of the first words of the lines in s's output.
 func firstColumn(s *syntax.Stmt) class {
 	call, ok := s.Cmd.(*syntax.CallExpr)
-	if pipe, is := s.Cmd.(*syntax.BinaryCmd); is && pipe.Op == syntax.Pipe {
+	if pipe, isPipe := s.Cmd.(*syntax.BinaryCmd); isPipe && pipe.Op == syntax.Pipe {
 		if y, ok := pipe.Y.Cmd.(*syntax.CallExpr); ok && firstLines().MatchString(strings.Join(plainArgs(y), " ")) {
 			return firstColumn(pipe.X)
 		}
@@ -225,10 +225,10 @@ func findsBelow(s *syntax.Stmt) bool {
 		return false
 	}
 	args := plainArgs(call)
-	other := func(a string) bool { // it also prints or runs something else
+	otherAction := func(a string) bool { // find also prints or runs something else
 		return slices.Contains(findActions, a) || slices.Contains([]string{"-print", "-printf", "-ls", "-files0-from"}, a)
 	}
-	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.ContainsFunc(args, other) {
+	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.ContainsFunc(args, otherAction) {
 		return false
 	}
 	for _, a := range args[1:] {
