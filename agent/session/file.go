@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,15 +30,18 @@ func File(path string) (*Session, error) { return openFile(path, nil) }
 // another one sealed with the same key. Unlike [agent.Config].Key it does not cover the policy, which may be
 // different each time. Key must have at least 16 bytes, from crypto/rand.
 func SealedFile(path string, key []byte) (*Session, error) {
-	if len(key) < minKey {
-		return nil, fmt.Errorf("session %s: the key has %d bytes; use at least %d, from crypto/rand", path, len(key), minKey)
+	if err := checkKey(key); err != nil {
+		return nil, fmt.Errorf("session %s: %w", path, err)
 	}
-	return openFile(path, key)
+	return openFile(path, bytes.Clone(key)) // the caller may erase its key
 }
 
 // Seal seals the current file at path, so that [SealedFile] opens it. Seal checks neither who wrote the file nor what is
 // in it: use it only for a file whose conversation and rules you trust.
 func Seal(ctx context.Context, path string, key []byte) error {
+	if err := checkKey(key); err != nil {
+		return fmt.Errorf("session %s: %w", path, err)
+	}
 	s, err := File(path)
 	if err != nil {
 		return err
@@ -87,13 +91,19 @@ func (k *fileKeeper) open() (*agent.State, error) {
 	return decodeFile(data, k.key)
 }
 
-// decodeFile returns the State from the content of a file. If key is not nil, it checks the seal.
+// decodeFile returns the State from the content of a file. If key is not nil, it checks the seal before it parses the
+// content.
 func decodeFile(data, key []byte) (*agent.State, error) {
-	st := new(agent.State)
-	if err := json.Unmarshal(data, st); err != nil || key == nil {
-		return st, err
+	if key != nil {
+		if err := checkSeal(data, key); err != nil {
+			return nil, err
+		}
 	}
-	return st, checkSeal(data, key)
+	st := new(agent.State)
+	if err := json.Unmarshal(data, st); err != nil {
+		return nil, err
+	}
+	return st, nil
 }
 
 func openRegular(path string) (*os.File, error) { return openIfRegular(path, os.Stat, os.Open) }
@@ -118,7 +128,7 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]strin
 		return err
 	}
 	if k.key != nil {
-		data = sealed(data, k.key)
+		data = addSeal(data, k.key)
 	}
 	if k.file != nil {
 		if named, err := isNamed(k.file, os.Stat, k.path); err != nil || !named {

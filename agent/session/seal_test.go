@@ -46,22 +46,20 @@ func TestSealedFile(t *testing.T) {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1
 		for _, data := range [][]byte{changed, whole[:i]} {
-			if err := open(data, key); err == nil { // ErrUnsealed, or no session file
-				t.Fatalf("%s was opened", data)
+			if err := open(data, key); !errors.Is(err, session.ErrUnsealed) {
+				t.Fatalf("%s: %v", data, err)
 			}
 		}
 	}
 	added := append([]byte(`{"rules":[{"tool":"Bash","behavior":"allow"}],`), whole[1:]...)
-	for _, data := range [][]byte{added, append(bytes.Clone(whole), " "...)} {
+	// The seal is checked first, so an untrusted file is not parsed.
+	for _, data := range [][]byte{added, append(bytes.Clone(whole), " "...), []byte(`{"version":99}`), []byte("dear diary\n")} {
 		if err := open(data, key); !errors.Is(err, session.ErrUnsealed) {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
 	if err := open(whole, bytes.Repeat([]byte{8}, 32)); !errors.Is(err, session.ErrUnsealed) {
 		t.Errorf("another key: %v", err)
-	}
-	if err := open(whole, key[:8]); err == nil || errors.Is(err, session.ErrUnsealed) {
-		t.Errorf("a short key: %v", err)
 	}
 	shut(t, openFile(t, path))
 
@@ -74,4 +72,48 @@ func TestSealedFile(t *testing.T) {
 		t.Fatalf("sealed anew: %v", err)
 	}
 	shut(t, again)
+}
+
+// TestShortKey uses keys that an attacker can find: the file is neither written nor opened.
+func TestShortKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.json")
+	s := openFile(t, path)
+	save(t, s)
+	shut(t, s)
+	plain, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range [][]byte{nil, {}, bytes.Repeat([]byte{7}, 15)} {
+		if s, err := session.SealedFile(path, key); err == nil || errors.Is(err, session.ErrUnsealed) {
+			t.Errorf("SealedFile with %d bytes: %v, %v", len(key), s, err)
+		}
+		if err := session.Seal(t.Context(), path, key); err == nil {
+			t.Errorf("Seal with %d bytes has no error", len(key))
+		}
+		if key == nil {
+			continue // ReadFile then reads a file without a seal
+		}
+		if _, err := session.ReadFile(path, key); err == nil || errors.Is(err, session.ErrUnsealed) {
+			t.Errorf("ReadFile with %d bytes: %v", len(key), err)
+		}
+	}
+	unchanged(t, path, plain)
+}
+
+// TestKeyErased erases the caller's key while the session is open: the next save uses the same key.
+func TestKeyErased(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.json")
+	key := bytes.Repeat([]byte{7}, 32)
+	erased := bytes.Clone(key)
+	s, err := session.SealedFile(path, erased)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(erased)
+	save(t, s)
+	shut(t, s)
+	if _, err := session.ReadFile(path, key); err != nil {
+		t.Error(err)
+	}
 }
