@@ -152,16 +152,11 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 	if err != nil {
 		return err
 	}
-	refused := false
+	refused := false // the database has refused the record, so nothing was stored
 	err = l.store.try(ctx, func(ctx context.Context, again bool) error {
-		if again {
-			if stored, err := l.stored(ctx, rec.Seq); err != nil || stored {
-				return err
-			}
-		}
 		err := l.insert(ctx, rec, columns)
 		if hasCode(err, "23502") { // not_null_violation
-			err = l.refusal(ctx, columns.consumed)
+			err = l.refusal(ctx, rec.Seq, columns.consumed, again)
 		}
 		refused = err != nil && !isUnreachable(err) && ctx.Err() == nil
 		return err
@@ -185,24 +180,22 @@ func (l *log) insert(ctx context.Context, rec session.Record, columns *recordCol
 	return l.store.batch(ctx, b, nil)
 }
 
-// stored reports whether an earlier attempt has stored the record.
-func (l *log) stored(ctx context.Context, seq int64) (stored bool, err error) {
-	err = l.store.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM session WHERE num = $1 AND seq = $2 AND token = $3)", l.num, seq, l.token).Scan(&stored)
-	return stored, err
-}
-
-// refusal returns why the database has refused a record.
-func (l *log) refusal(ctx context.Context, consumed []string) error {
+// refusal returns why the database has refused record seq, or nil if an earlier attempt has stored the record. Such an
+// attempt may have been running until now: insert has waited for its row lock.
+func (l *log) refusal(ctx context.Context, seq int64, consumed []string, again bool) error {
 	var ours bool
+	var last int64
 	var waiting []string
-	err := l.store.pool.QueryRow(ctx, `SELECT coalesce(token = $2, false) AND seq = $3,
-		ARRAY(SELECT id FROM input WHERE num = $1 AND record = 0 AND id = ANY($4)) FROM session WHERE num = $1`,
-		l.num, l.token, l.last.Seq, consumed).Scan(&ours, &waiting)
+	err := l.store.pool.QueryRow(ctx, `SELECT coalesce(token = $2, false), seq,
+		ARRAY(SELECT id FROM input WHERE num = $1 AND record = 0 AND id = ANY($3)) FROM session WHERE num = $1`,
+		l.num, l.token, consumed).Scan(&ours, &last, &waiting)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
-		return fmt.Errorf("the claim was lost: %w", session.ErrConflict)
-	case err != nil:
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
+	case ours && again && last == seq:
+		return nil
+	case !ours || last != seq-1:
+		return fmt.Errorf("the claim was lost: %w", session.ErrConflict)
 	}
 	for _, id := range consumed {
 		if !slices.Contains(waiting, id) {

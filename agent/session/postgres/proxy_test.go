@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
 )
@@ -21,9 +23,11 @@ type proxy struct {
 	server string // the socket
 	ln     net.Listener
 
-	mu    sync.Mutex
-	lose  int           // this many replies are lost, each with its connection
-	stall chan struct{} // closed when the network works
+	mu      sync.Mutex
+	clients []net.Conn
+	dropped bool          // drop was called
+	lose    int           // this many replies are lost, each with its connection
+	stall   chan struct{} // closed when the network works
 }
 
 // network puts a proxy before a database.
@@ -44,6 +48,9 @@ func network(t *testing.T, p place) (*proxy, place) {
 			if err != nil {
 				return
 			}
+			n.mu.Lock()
+			n.clients = append(n.clients, client)
+			n.mu.Unlock()
 			serving.Go(func() { n.serve(client) })
 		}
 	})
@@ -78,9 +85,20 @@ func (n *proxy) serve(client net.Conn) {
 			}
 		}
 	}
-	pumps.Go(func() { pump(server, client, n.wait) })
+	pumps.Go(func() { pump(server, client, n.request) })
 	pumps.Go(func() { pump(client, server, n.reply) })
 	pumps.Wait()
+}
+
+// request loses requests to cancel a statement after a call of drop.
+func (n *proxy) request(data []byte) error {
+	_ = n.wait(nil)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.dropped && len(data) == 16 && string(data[4:8]) == "\x04\xd2\x16\x2e" {
+		return io.ErrClosedPipe
+	}
+	return nil
 }
 
 func (n *proxy) wait([]byte) error {
@@ -116,6 +134,58 @@ func (n *proxy) lost(t *testing.T) {
 	if n.lose > 0 {
 		t.Error("no reply was lost")
 	}
+}
+
+// drop closes all connections. The server notices it only after it has executed the current statement.
+func (n *proxy) drop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.clients {
+		_ = c.Close()
+	}
+	n.clients, n.dropped = nil, true
+}
+
+// TestCommitAfterRetry loses the connection while an append waits in the database for a row lock. The database executes
+// the append when the retry waits too. The record is stored once, and the append succeeds.
+func TestCommitAfterRetry(t *testing.T) {
+	place := newPlace(t)
+	n, p := network(t, place)
+	p.url = strings.Replace(p.url, "pool_max_conns=1", "pool_max_conns=2", 1) // the lost connection is closed later
+	store := open(t, p, postgres.Options{Claim: time.Hour})
+	log := openLog(t, store, "x")
+	appendTo(t, log, record(1))
+	db, err := pgx.Connect(t.Context(), place.url)
+	must(t, err)
+	defer db.Close(t.Context())
+	tx, err := db.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+p.schema+".session FOR UPDATE")
+	must(t, err)
+	waitFor := func(want int) {
+		t.Helper()
+		for range 2000 {
+			var waiting int
+			_, err := tx.Exec(t.Context(), "SELECT pg_stat_clear_snapshot()")
+			must(t, err)
+			must(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").Scan(&waiting))
+			if waiting == want {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("not %d statements wait for a lock", want)
+	}
+	appended := make(chan error, 1)
+	go func() { appended <- log.Append(t.Context(), record(2)) }()
+	waitFor(1)
+	n.drop()
+	waitFor(2)
+	must(t, tx.Commit(t.Context()))
+	if err := <-appended; err != nil {
+		t.Errorf("append: %v", err)
+	}
+	appendTo(t, log, record(3))
 }
 
 // cut stops all data until mend is called.
