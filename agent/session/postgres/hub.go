@@ -201,7 +201,7 @@ func (s *Store) announce(ctx context.Context) {
 // keep renews the claims of this store and receives notifications. It has its own connection, so that it never waits
 // for one of the pool.
 func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		k := &keeper{store: s}
 		if err := k.connect(ctx, config); err == nil {
 			pause = firstPause

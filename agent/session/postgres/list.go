@@ -67,7 +67,7 @@ func condition(q session.Query) (cond string, args []any, err error) {
 		add("(status = ANY(?::text[])"+byClaim+")", stored)
 	}
 	if len(q.Labels) > 0 {
-		add("labels @> ?::text[]", labels(q.Labels))
+		add("labels @> ?::text[]", encodeLabels(q.Labels))
 	}
 	if !q.Since.IsZero() {
 		add("updated >= ?", ceil(q.Since))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +19,12 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// alive reports whether the holder of session s is alive. After a restart of the database, each holder's term
-// starts again, since it could not be renewed.
+// alive is the condition that the holder of the session s is alive. A restart of the database begins each holder's term
+// again, because no holder could renew its claims meanwhile.
 const alive = `EXISTS (SELECT FROM holder h WHERE h.id = s.holder AND greatest(h.expires, pg_postmaster_start_time() + h.term) > clock_timestamp())`
 
-// claimSession claims a session. The SELECT waits for a concurrent claim of it, and the UPDATE,
-// which sees the result of that claim, checks whether the session is free.
+// claimSession claims a session. The SELECT waits for a concurrent claim, and the UPDATE, which sees the result of that
+// claim, checks whether the session is free, or was claimed by an earlier attempt with the same token.
 var claimSession = [...]string{
 	"INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2) ON CONFLICT DO NOTHING",
 	"INSERT INTO session (id) VALUES ($1) ON CONFLICT DO NOTHING",
@@ -47,23 +48,24 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, fmt.Errorf("session %q: %w; a process that has died keeps it for %v", id, session.ErrConflict, s.opts.Claim)
+		return nil, fmt.Errorf("session %q: %w; a process that has died keeps its claim for %v", id, session.ErrConflict, s.opts.Claim)
 	case err != nil:
 		return nil, fmt.Errorf("open session %q: %w", id, err)
 	}
 	return l, nil
 }
 
-// log is an open session. While it has the claim, last describes the session's last record in the database.
+// A log is an open session.
 type log struct {
-	store  *Store
-	num    int64
-	token  string // of the claim
-	last   session.Info
-	closed bool
-	err    error // error of an append with an unknown outcome
+	store     *Store
+	num       int64        // of the session
+	token     string       // of the claim
+	last      session.Info // the id, and the numbers of the last record and event
+	closed    bool
+	appendErr error // of an append of which it is unknown whether the record was stored
 }
 
+// usable returns an error if an operation must not begin.
 func (l *log) usable(ctx context.Context) error {
 	switch {
 	case l.closed:
@@ -79,7 +81,7 @@ func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
 		return nil, err
 	}
 	err = l.store.try(ctx, func(ctx context.Context, _ bool) error {
-		recs, err = load(ctx, l.store.pool, l.num, 1<<62)
+		recs, err = load(ctx, l.store.pool, l.num, math.MaxInt64)
 		return err
 	})
 	if err != nil {
@@ -88,7 +90,7 @@ func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
 	return recs, nil
 }
 
-// load returns the last whole record up to a number, and those after it.
+// load returns the records from the last whole one up to record seq.
 func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record, err error) {
 	rows, err := q.Query(ctx, `SELECT seq, whole, meta, `+selectData+` FROM record t WHERE num = $1 AND seq <= $2
 		AND seq >= (SELECT max(seq) FROM record WHERE num = $1 AND seq <= $2 AND whole) ORDER BY seq`, num, seq)
@@ -142,8 +144,8 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 }
 
 func (l *log) append(ctx context.Context, rec session.Record) error {
-	if l.err != nil {
-		return fmt.Errorf("an earlier save failed; open the session again: %w", l.err)
+	if l.appendErr != nil {
+		return fmt.Errorf("an earlier save failed; open the session again: %w", l.appendErr)
 	}
 	if err := session.CheckRecord(rec, l.last); err != nil {
 		return err
@@ -158,25 +160,25 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 		if hasCode(err, "23502") { // not_null_violation
 			err = l.refusal(ctx, rec.Seq, columns.consumed, again)
 		}
-		refused = err != nil && !isUnreachable(err) && ctx.Err() == nil
+		refused = err != nil && !mayRetry(err) && ctx.Err() == nil
 		return err
 	})
 	if err != nil && !refused {
-		l.err = err
+		l.appendErr = err
 	}
 	return err
 }
 
 func (l *log) insert(ctx context.Context, rec session.Record, columns *recordColumns) error {
 	b := &pgx.Batch{}
-	event := l.last.Event
+	lastEvent := l.last.Event
 	seqs, datas, refs := make([]int64, len(rec.Events)), make([][]byte, len(rec.Events)), make([]*string, len(rec.Events))
 	for i, ev := range rec.Events {
-		event, seqs[i] = ev.Seq, ev.Seq
+		lastEvent, seqs[i] = ev.Seq, ev.Seq
 		datas[i], refs[i] = inlineOrPayload(b, columns.events[i])
 	}
 	data, ref := inlineOrPayload(b, columns.data)
-	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), columns.labels, columns.consumed, columns.refused, seqs, datas, refs, columns.meta, data, ref)
+	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, lastEvent, string(rec.Status), columns.labels, columns.consumed, columns.refused, seqs, datas, refs, columns.meta, data, ref)
 	return l.store.batch(ctx, b, nil)
 }
 
@@ -209,7 +211,7 @@ func notWaiting(id string) error {
 	return fmt.Errorf("it consumes the input %q, which is not waiting", id)
 }
 
-// recordColumns are the members of a record in the form of their columns.
+// recordColumns has the members of a record as the values of columns.
 type recordColumns struct {
 	data     []byte
 	events   [][]byte
@@ -219,24 +221,24 @@ type recordColumns struct {
 	meta     []byte // JSON of the members that have no column
 }
 
-func encode(rec session.Record) (e *recordColumns, err error) {
-	e = &recordColumns{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), consumed: []string{}, refused: [][]byte{}}
-	if e.data, err = compact(rec.Data); err != nil {
+func encode(rec session.Record) (c *recordColumns, err error) {
+	c = &recordColumns{events: make([][]byte, len(rec.Events)), labels: encodeLabels(rec.Labels), consumed: []string{}, refused: [][]byte{}}
+	if c.data, err = compact(rec.Data); err != nil {
 		return nil, err
 	}
 	for i, ev := range rec.Events {
-		if e.events[i], err = compact(ev.Data); err != nil {
+		if c.events[i], err = compact(ev.Data); err != nil {
 			return nil, fmt.Errorf("event %d: %w", ev.Seq, err)
 		}
 	}
 	for _, in := range rec.Consumed {
-		if session.CheckID(in.ID) != nil || slices.Contains(e.consumed, in.ID) {
+		if session.CheckID(in.ID) != nil || slices.Contains(c.consumed, in.ID) {
 			return nil, notWaiting(in.ID)
 		}
-		e.consumed, e.refused = append(e.consumed, in.ID), append(e.refused, []byte(in.Refused))
+		c.consumed, c.refused = append(c.consumed, in.ID), append(c.refused, []byte(in.Refused))
 	}
-	e.meta, err = json.Marshal(session.Record{Status: rec.Status, Labels: rec.Labels, Consumed: rec.Consumed})
-	return e, err
+	c.meta, err = json.Marshal(session.Record{Status: rec.Status, Labels: rec.Labels, Consumed: rec.Consumed})
+	return c, err
 }
 
 func compact(data []byte) ([]byte, error) {
@@ -245,8 +247,8 @@ func compact(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// labels returns the column labels of a session.
-func labels(m map[string]string) []string {
+// encodeLabels returns the value of the column labels.
+func encodeLabels(m map[string]string) []string {
 	list := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		list = append(list, k+"="+strconv.QuoteToASCII(m[k]))
@@ -270,7 +272,7 @@ func parseLabels(list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// maxInline is the maximum size of data in a row; larger data is in the table payload.
+// maxInline is the maximum size in bytes of data in a row; larger data is in the table payload.
 const maxInline = 1 << 20
 
 // selectData is the SQL of the column data of the row t, from the table payload if the data is large.

@@ -11,8 +11,8 @@
 // # Writers
 //
 // A session has one writer at a time. Opening it claims it; the claim is renewed as long as the store is open, and
-// expires [Options.Claim] after the process has died. Until then others get [session.ErrConflict]. A process that
-// was too slow and has lost a claim gets that error at its next save, and stores nothing. Claims expire by the
+// expires [Options.Claim] after the process has died. Until then other writers get [session.ErrConflict]. A process that
+// was too slow and has lost its claim gets this error at its next save, and stores nothing. Claims expire by the
 // database's clock, so the machines' clocks may differ.
 //
 // # When the database is unreachable
@@ -78,9 +78,11 @@ type Options struct {
 	Wait time.Duration
 }
 
+// schemaPattern limits the length because the name of a channel, which contains the schema, has at most 63 bytes.
 var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-func (o Options) check() (Options, error) {
+// withDefaults returns o with the default values of its zero fields.
+func (o Options) withDefaults() (Options, error) {
 	o.Schema = cmp.Or(o.Schema, "kitbag")
 	o.Claim = cmp.Or(o.Claim, 15*time.Second)
 	o.Wait = max(cmp.Or(o.Wait, time.Minute), 0)
@@ -115,7 +117,7 @@ var (
 // accepted. It does not wait for a database that cannot be reached. Tables of another program, or of a newer
 // version with which this one cannot work ([agent.ErrNewerState]), are an error and stay unchanged.
 func Open(ctx context.Context, conn string, opts Options) (*Store, error) {
-	opts, err := opts.check()
+	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("session database: %w", err)
 	}
@@ -133,21 +135,21 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	}
 	settings := config.ConnConfig.RuntimeParams
 	settings["search_path"] = opts.Schema
-	settings["synchronous_commit"] = cmp.Or(settings["synchronous_commit"], "on")
-	settings["default_transaction_isolation"] = "read committed" // a claim must see the result of another one for which it waited
+	settings["synchronous_commit"] = cmp.Or(settings["synchronous_commit"], "on") // unless conn says otherwise, a save is on the disk
+	settings["default_transaction_isolation"] = "read committed"                  // a claim must see the result of another one for which it waited
 	if opts.ReadOnly {
 		settings["default_transaction_read_only"] = "on"
 	}
-	first, err := pgx.ConnectConfig(ctx, config.ConnConfig.Copy())
+	db, err := pgx.ConnectConfig(ctx, config.ConnConfig.Copy())
 	if err != nil {
 		return nil, err
 	}
 	var secret string
-	err = prepare(ctx, first, opts.Schema, opts.ReadOnly)
+	err = prepare(ctx, db, opts.Schema, opts.ReadOnly)
 	if err == nil {
-		err = first.QueryRow(ctx, "SELECT secret FROM format").Scan(&secret)
+		err = db.QueryRow(ctx, "SELECT secret FROM format").Scan(&secret)
 	}
-	if err := errors.Join(err, first.Close(ctx)); err != nil {
+	if err := errors.Join(err, db.Close(ctx)); err != nil {
 		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -159,7 +161,7 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the store, and gives up its claims. Open logs must not be used any more, except to close them.
+// Close closes the store, and gives up its claims. Logs that are open must not be used any more, except to close them.
 func (s *Store) Close() error {
 	if !s.hub.close() {
 		return nil
@@ -176,7 +178,7 @@ func (s *Store) Close() error {
 	}
 	s.pool.Close()
 	if err != nil {
-		return fmt.Errorf("session database: its claims will expire: %w", err)
+		return fmt.Errorf("session database: the claims could not be given up, and will expire: %w", err)
 	}
 	return nil
 }
@@ -190,7 +192,7 @@ func (s *Store) usable(ctx context.Context, id string) error {
 	return err
 }
 
-// writable is usable for operations that write, which a ReadOnly store refuses.
+// writable is like usable, for an operation that writes: a ReadOnly store refuses it.
 func (s *Store) writable(ctx context.Context, id string) error {
 	if err := s.usable(ctx, id); err != nil || !s.opts.ReadOnly {
 		return err

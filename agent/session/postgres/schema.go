@@ -13,13 +13,13 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// formatName is in the table format of a schema that belongs to this package.
+// formatName is in the table format, and marks a schema of this package.
 const formatName = "kitbag sessions"
 
-// A migration upgrades the tables of one version to the next. Programs of older versions may use the tables
-// meanwhile, so it only adds. oldest is the oldest version of a program that can work with the result.
+// A migration upgrades the tables of one version to the next. It only adds to them, because programs of older versions
+// may use them meanwhile.
 type migration struct {
-	oldest int
+	oldest int // the oldest version of a program that can use the upgraded tables
 	sql    string
 }
 
@@ -65,7 +65,7 @@ CREATE TABLE record (
 	at    timestamptz NOT NULL,
 	meta  bytea NOT NULL,       -- JSON: the other members of the record
 	data  bytea,
-	ref   text,                 -- of the payload if data is NULL
+	ref   text,                 -- the rows of payload with the data, if data is NULL
 	PRIMARY KEY (num, seq)
 );
 CREATE INDEX record_whole ON record (num, seq) WHERE whole;
@@ -79,11 +79,11 @@ CREATE TABLE event (
 );
 CREATE TABLE input (
 	num     bigint NOT NULL,
-	n       bigint NOT NULL,
+	n       bigint NOT NULL,           -- 1, 2, 3 … in the order of sending
 	id      text COLLATE "C" NOT NULL,
-	token   text NOT NULL,             -- of the call of Send
+	token   text NOT NULL,             -- identifies the call of Send
 	sent    timestamptz NOT NULL,
-	record  bigint NOT NULL DEFAULT 0, -- that consumed it
+	record  bigint NOT NULL DEFAULT 0, -- the record that consumed it; 0 while it waits
 	refused bytea NOT NULL DEFAULT '',
 	data    bytea,
 	ref     text,
@@ -99,17 +99,17 @@ CREATE TABLE payload (
 );`}, {1, `
 ALTER TABLE format ADD COLUMN secret text; -- in the name of the channel of deltas`}}
 
-// prepare creates the tables, or upgrades them to this version. With readOnly it only checks them.
+// prepare creates the tables, or upgrades them to this version. If readOnly is true, it only checks their version.
 func prepare(ctx context.Context, conn *pgx.Conn, schema string, readOnly bool) error {
 	version, err := inspect(ctx, conn, schema)
-	if err != nil || version >= len(migrations) {
+	if err != nil || version >= len(migrations) { // inspect accepts a newer version only if this program can use it
 		return err
 	}
 	if readOnly {
 		return fmt.Errorf("its tables are of version %d, this program reads version %d; open it once without Options.ReadOnly", version, len(migrations))
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// One process migrates, and the others wait.
+		// Other processes wait until one has migrated.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", formatName+" in "+schema); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func inspect(ctx context.Context, q querier, schema string) (version int, err er
 	return version, nil
 }
 
-// hasCode reports whether err is an error of the server with one of these codes.
+// hasCode reports whether err is an error that the server reports with one of these codes.
 func hasCode(err error, codes ...string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains(codes, pg.Code)

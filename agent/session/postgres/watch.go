@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// maxEvents is how many events are read at once.
+// maxEvents is the maximum number of events that one query reads.
 const maxEvents = 64
 
 // Watch yields the events of a session.
@@ -30,9 +30,9 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 	}
 	changed, unsubscribe := s.hub.subscribe(id, onRecord)
 	defer unsubscribe()
-	w := &watch{store: s, id: id, after: after}
+	pos := &position{store: s, id: id, after: after}
 	for {
-		events, err := w.next(ctx)
+		events, err := pos.next(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -55,25 +55,25 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 	}
 }
 
-// A watch is the position of a watcher.
-type watch struct {
+// A position is how far a watcher has read the events of a session.
+type position struct {
 	store *Store
 	id    string
 	num   int64 // 0 until the session exists
-	after int64
+	after int64 // the number of the last event that was read
 }
 
-// next returns the next events, if there are any.
-func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
-	if err := w.store.usable(ctx, w.id); err != nil {
+// next returns the next events, if there are any, and moves the position after them.
+func (p *position) next(ctx context.Context) (events []session.Event, err error) {
+	if err := p.store.usable(ctx, p.id); err != nil {
 		return nil, err
 	}
-	var num, gone int64
-	err = w.store.try(ctx, func(ctx context.Context, _ bool) error {
+	var num, gone int64 // gone is the number of the last event that was removed, 0 if none was
+	err = p.store.try(ctx, func(ctx context.Context, _ bool) error {
 		num, gone, events = 0, 0, nil
-		rows, err := w.store.pool.Query(ctx, `SELECT s.num, s.gone, e.seq, e.record, e.data FROM session s
+		rows, err := p.store.pool.Query(ctx, `SELECT s.num, s.gone, e.seq, e.record, e.data FROM session s
 			LEFT JOIN LATERAL (SELECT seq, record, `+selectData+` AS data FROM event t WHERE t.num = s.num AND seq > $2 ORDER BY seq LIMIT $3) e ON TRUE
-			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, w.id, w.after, maxEvents)
+			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, p.id, p.after, maxEvents)
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,6 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 			if seq != nil {
 				events = append(events, session.Event{Seq: *seq, Data: data, Record: *record})
 			}
-			data = nil
 			return nil
 		})
 		return err
@@ -91,13 +90,13 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case w.num != 0 && num != w.num:
+	case p.num != 0 && num != p.num:
 		return nil, fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
-	case max(w.after, 0) < gone:
+	case max(p.after, 0) < gone:
 		return nil, fmt.Errorf("events up to number %d were removed: %w", gone, session.ErrGone)
 	}
-	if w.num = num; len(events) > 0 {
-		w.after = events[len(events)-1].Seq
+	if p.num = num; len(events) > 0 {
+		p.after = events[len(events)-1].Seq
 	}
 	return events, nil
 }

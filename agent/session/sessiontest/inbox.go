@@ -19,8 +19,8 @@ func Inbox(t *testing.T, open Opener) {
 		{"an input waits until it is consumed", (*suite).inputs},
 		{"an id is accepted once", (*suite).acceptedOnce},
 		{"a refused input", (*suite).refused},
-		{"a record consumes only waiting inputs", (*suite).consumes},
-		{"an input begins a session", (*suite).begins},
+		{"a record consumes only waiting inputs", (*suite).consumesWaiting},
+		{"an input creates a session", (*suite).inputCreates},
 		{"inputs are deleted with their session", (*suite).inputsDeleted},
 		{"limits of an inbox", (*suite).inboxLimits},
 		{"concurrent senders", (*suite).senders},
@@ -33,7 +33,7 @@ func entry(id string) session.Entry {
 	return session.Entry{ID: id, Data: fmt.Appendf(nil, `{"id":%q}`, id)}
 }
 
-// send sends an input and checks whether it is accepted.
+// send sends an input to a session, and checks whether the input is accepted.
 func (s *suite) send(to, id string, want bool) {
 	s.Helper()
 	if accepted, err := s.inbox().Send(s.Context(), to, entry(id)); err != nil || accepted != want {
@@ -41,7 +41,7 @@ func (s *suite) send(to, id string, want bool) {
 	}
 }
 
-// expectWaiting checks which inputs of a session wait, in this store and in a second one for the same directory.
+// expectWaiting checks which inputs of a session wait, in the store and in a second store for the same directory.
 func (s *suite) expectWaiting(id, want string) {
 	s.Helper()
 	for i, store := range []session.Store{s.store, s.second()} {
@@ -62,6 +62,7 @@ func (s *suite) expectWaiting(id, want string) {
 	}
 }
 
+// consuming returns a record that consumes inputs.
 func consuming(seq int, whole bool, ids ...string) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, id := range ids {
@@ -74,13 +75,13 @@ func (s *suite) inputs() {
 	log := s.open("a")
 	s.append(log, record(1, true, `{}`))
 	s.expectWaiting("a", "")
-	for _, id := range []string{"z", "b", "in.1", "A"} { // while a writer has the session open
+	for _, id := range []string{"z", "b", "in.1", "A"} { // not in the order of their ids
 		s.send("a", id, true)
 	}
 	s.expectWaiting("a", "z b in.1 A")
 	s.expectWaiting("b", "")
 	if in := s.info("a"); in.Inputs != 4 {
-		s.Errorf("the list says that %d wait", in.Inputs)
+		s.Errorf("the list says that %d inputs wait", in.Inputs)
 	}
 	s.append(log, consuming(2, false, "b", "z"))
 	s.expectWaiting("a", "in.1 A")
@@ -89,14 +90,14 @@ func (s *suite) inputs() {
 	s.send("a", "new", true)
 	s.expectWaiting("a", "in.1 new")
 	if got := s.listIDs(session.Query{Inputs: true}); !slices.Equal(got, []string{"a"}) {
-		s.Errorf("inputs wait for %v", got)
+		s.Errorf("the sessions with waiting inputs are %v", got)
 	}
 	s.close(log)
 	log = s.open("a")
 	s.append(log, consuming(5, false, "in.1", "new"))
 	s.expectWaiting("a", "")
 	if in := s.info("a"); in.Inputs != 0 {
-		s.Errorf("the list says that %d wait", in.Inputs)
+		s.Errorf("the list says that %d inputs wait", in.Inputs)
 	}
 	s.close(log)
 }
@@ -109,7 +110,7 @@ func (s *suite) acceptedOnce() {
 	log := s.open("a")
 	s.append(log, consuming(1, true, "1"))
 	s.send("a", "1", false)
-	s.append(log, record(2, true, `{}`))
+	s.append(log, record(2, true, `{}`)) // makes record 1, which consumed the input, unneeded
 	s.close(log)
 	s.send("a", "1", false)
 	if accepted, err := as[session.Inbox](s.T, s.second()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
@@ -147,8 +148,8 @@ func (s *suite) refused() {
 	}
 }
 
-// consumes checks that a record that consumes an input that does not wait is refused completely.
-func (s *suite) consumes() {
+// consumesWaiting checks that nothing is stored of a record that consumes an input that does not wait.
+func (s *suite) consumesWaiting() {
 	s.send("a", "1", true)
 	log := s.open("a")
 	for _, bad := range []session.Record{consuming(1, true, "2"), consuming(1, true, "1", "1"), consuming(1, true, "1", "")} {
@@ -170,8 +171,8 @@ func (s *suite) consumes() {
 	s.expectRecords(log, "a", consuming(1, true, "1"), record(2, false, `2`))
 }
 
-// begins sends an input to a session that does not exist.
-func (s *suite) begins() {
+// inputCreates sends an input to a session that does not exist.
+func (s *suite) inputCreates() {
 	s.send("a", "1", true)
 	if in := s.info("a"); in.Inputs != 1 || in.Seq != 0 || in.Status != "" || in.Updated.IsZero() {
 		s.Errorf("the list says %+v", in)
@@ -185,7 +186,7 @@ func (s *suite) begins() {
 	if recs, err := log.Load(s.Context()); err != nil || len(recs) > 0 {
 		s.Errorf("a session with an input holds %v, %v", recs, err)
 	}
-	s.close(log) // it still exists
+	s.close(log) // does not remove the session, which has inputs
 	s.expectWaiting("a", "1 0")
 	log = s.open("a")
 	s.append(log, consuming(1, true, "1"))
@@ -207,19 +208,20 @@ func (s *suite) inputsDeleted() {
 		if err := s.store.Delete(s.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 			s.Errorf("delete %s again: %v, want fs.ErrNotExist", id, err)
 		}
-		s.send(id, "1", true) // it is a new session
+		s.send(id, "1", true) // to a new session
 		s.expectWaiting(id, "1")
 	}
 }
 
 func (s *suite) inboxLimits() {
 	box := s.inbox()
+	const maxData, maxWaiting = 8 << 20, 256 // see session.Entry.Check
 	for name, in := range map[string]session.Entry{
 		"no id":     {Data: []byte(`{}`)},
 		"a bad id":  {ID: "a/b", Data: []byte(`{}`)},
 		"no data":   {ID: "x"},
 		"not JSON":  {ID: "x", Data: []byte(`{"`)},
-		"too large": {ID: "x", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", 8<<20))},
+		"too large": {ID: "x", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", maxData))},
 	} {
 		if accepted, err := box.Send(s.Context(), "a", in); err == nil || accepted {
 			s.Errorf("%s was accepted", name)
@@ -233,17 +235,17 @@ func (s *suite) inboxLimits() {
 	}
 	large := session.Entry{ID: "large", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", 1<<20))}
 	if accepted, err := box.Send(s.Context(), "a", large); err != nil || !accepted {
-		s.Errorf("1 MiB: %v, %v", accepted, err)
+		s.Errorf("an input of 1 MiB: %v, %v", accepted, err)
 	}
-	for i := range 256 {
+	for i := range maxWaiting {
 		s.send("b", fmt.Sprint(i), true)
 	}
 	if _, err := box.Send(s.Context(), "b", entry("more")); !errors.Is(err, session.ErrFull) {
-		s.Errorf("one more: %v, want ErrFull", err)
+		s.Errorf("an input to a full inbox: %v, want ErrFull", err)
 	}
-	s.send("b", "255", false) // which is in the inbox
+	s.send("b", "255", false) // no ErrFull, since the inbox has this input
 	log := s.open("b")
-	s.append(log, consuming(1, true, "7"))
+	s.append(log, consuming(1, true, "7")) // makes room
 	s.send("b", "more", true)
 	s.close(log)
 }
@@ -295,6 +297,6 @@ func (s *suite) senders() {
 	s.close(log)
 	s.expectWaiting("a", "")
 	if accepted.Load() != inputs {
-		s.Errorf("%d were accepted, want %d", accepted.Load(), inputs)
+		s.Errorf("%d inputs were accepted, want %d", accepted.Load(), inputs)
 	}
 }

@@ -2,6 +2,7 @@ package sessiontest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,8 +27,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The environment of a process that Kill starts: the directory, and the number of the save after which (or,
-// if negative, before which) the process kills itself.
+// The environment variables of a process that Kill starts: the directory, and the number for [killed.Save].
 const (
 	childDir  = "KITBAG_SESSIONTEST_DIR"
 	childKill = "KITBAG_SESSIONTEST_KILL"
@@ -49,33 +49,34 @@ func Kill(t *testing.T, open Opener) {
 		os.Exit(0)
 	}
 	k := &killTest{T: t, dir: t.TempDir()}
-	k.store = opened(t, open, k.dir)
+	k.store = openUntilEnd(t, open, k.dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var watchers sync.WaitGroup
 	seen := make([][]string, 3)
 	for i := range seen {
-		store := opened(t, open, k.dir)
+		store := openUntilEnd(t, open, k.dir)
 		watchers.Go(func() { seen[i] = k.watch(ctx, store, i == 0) })
 	}
 	k.send("first", agent.Say("1 ask2 3"))
 	k.send("second", agent.Say("4 ask5"))
+	const maxProcesses = 500
 	for n := 1; !k.ended(ctx); n++ {
-		if n > 500 || t.Failed() {
-			t.Errorf("%d processes have not finished", n)
+		if n > maxProcesses || t.Failed() {
+			t.Errorf("the session has not ended after %d processes", n-1)
 			break
 		}
-		kill := 1 + n%4
+		kill := 1 + n%4 // after the first to the fourth save
 		if n%3 == 0 {
-			kill = -kill
+			kill = -kill // before this save
 		}
-		k.process(t.Name(), kill)
+		k.runProcess(t.Name(), kill)
 	}
-	k.send("last", agent.Interrupt{})
-	k.process(t.Name(), 0)
+	k.send("last", agent.Interrupt{}) // ends the watchers
+	k.runProcess(t.Name(), 0)
 	k.check(ctx)
 	if t.Failed() {
-		cancel()
+		cancel() // the watchers may not have seen the interrupt
 	}
 	watchers.Wait()
 	for i := range seen {
@@ -85,18 +86,18 @@ func Kill(t *testing.T, open Opener) {
 	}
 }
 
-// claimTimeout is how long a process waits until the claim of a killed one has expired.
+// claimTimeout is how long a process waits until the claim of a killed process has expired.
 const claimTimeout = 30 * time.Second
 
-// killTest is the state of a call of Kill.
+// A killTest is one call of Kill.
 type killTest struct {
 	*testing.T
 	dir    string
 	store  session.Store
-	events []string // the stored events at the end
+	events []string // all stored events, set by check
 }
 
-const killID = "killed"
+const killID = "killed" // the id of the session
 
 func (k *killTest) send(id string, in agent.Input) {
 	if _, err := session.Send(k.Context(), k.store, killID, id, in); err != nil {
@@ -104,20 +105,20 @@ func (k *killTest) send(id string, in agent.Input) {
 	}
 }
 
-// watch returns the events up to the interrupt. If answers is set it answers each question twice.
-func (k *killTest) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
+// watch returns the events up to the interrupt. If answer is true, it answers each question twice.
+func (k *killTest) watch(ctx context.Context, store session.Store, answer bool) (seen []string) {
 	interrupted := false
 	after := int64(0)
 	for !interrupted {
-		n := 0 // watch again after every few events
+		n := 0 // events of this call of Watch, which ends after a few, as a client that reconnects
 		for ev, err := range session.Watch(ctx, store, killID, after) {
 			if err != nil {
 				k.Errorf("watch after event %d: %v", after, err)
 				return seen
 			}
 			after = ev.Head().Seq
-			seen = append(seen, name(ev))
-			if q, ok := ev.(*event.Approval); ok && answers {
+			seen = append(seen, describe(ev))
+			if q, ok := ev.(*event.Approval); ok && answer {
 				k.send("answer-"+q.Call, q.Allow())
 				k.send("again-"+q.Call+"-"+strconv.FormatInt(after, 10), q.Deny("too late"))
 			}
@@ -133,9 +134,10 @@ func (k *killTest) watch(ctx context.Context, store session.Store, answers bool)
 	return seen
 }
 
-func name(ev event.Event) string { return fmt.Sprintf("%d %s", ev.Head().Seq, event.TypeOf(ev)) }
+func describe(ev event.Event) string { return fmt.Sprintf("%d %s", ev.Head().Seq, event.TypeOf(ev)) }
 
-// ended reports whether the session has nothing more to do.
+// ended reports whether the session has ended and no input waits. If the session waits for an answer, ended gives the
+// watcher time to send one.
 func (k *killTest) ended(ctx context.Context) bool {
 	page, err := k.store.List(ctx, session.Query{})
 	if err != nil || len(page.Infos) != 1 {
@@ -143,18 +145,18 @@ func (k *killTest) ended(ctx context.Context) bool {
 	}
 	in := page.Infos[0]
 	if in.Status == session.StatusWaiting && in.Inputs == 0 {
-		time.Sleep(10 * time.Millisecond) // so that the watcher can answer
+		time.Sleep(10 * time.Millisecond)
 	}
 	return in.Status == session.StatusEnded && in.Inputs == 0
 }
 
-// process runs a process to its end, or until it has killed itself.
-func (k *killTest) process(test string, kill int) {
+// runProcess runs a process until it ends or kills itself.
+func (k *killTest) runProcess(test string, kill int) {
 	pattern := "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 	cmd := exec.Command(os.Args[0], "-test.run="+pattern)
 	cmd.Env = append(os.Environ(), childDir+"="+k.dir, childKill+"="+strconv.Itoa(kill), "GORACE=atexit_sleep_ms=0")
 	if _, _, err := killed.Run(cmd); err != nil {
-		k.Errorf("a process that dies at save %d: %v", kill, err)
+		k.Errorf("the process that is killed at save %d: %v", kill, err)
 	}
 }
 
@@ -164,9 +166,9 @@ func (k *killTest) check(ctx context.Context) {
 	if err != nil {
 		k.Fatal(err)
 	}
-	effects := effects(k.dir)
-	slices.Sort(effects)
-	if got := strings.Join(effects, " "); got != "1 3 4 ask2 ask5" {
+	words := effects(k.dir)
+	slices.Sort(words)
+	if got := strings.Join(words, " "); got != "1 3 4 ask2 ask5" {
 		k.Errorf("the effects are %q", got)
 	}
 	var said, messages []string
@@ -193,7 +195,7 @@ func (k *killTest) check(ctx context.Context) {
 			k.Errorf("event %d follows event %d", ev.Head().Seq, last)
 		}
 		last = ev.Head().Seq
-		k.events = append(k.events, name(ev))
+		k.events = append(k.events, describe(ev))
 		switch ev := ev.(type) {
 		case *event.Message:
 			reported = append(reported, ev.Message.ID)
@@ -218,7 +220,7 @@ func (k *killTest) check(ctx context.Context) {
 func (k *killTest) checkInputs(ctx context.Context) {
 	box := as[session.Inbox](k.T, k.store)
 	if waiting, err := box.Inputs(ctx, killID); err != nil || len(waiting) > 0 {
-		k.Errorf("%v wait, %v", waiting, err)
+		k.Errorf("the inputs %v wait, %v", waiting, err)
 	}
 	for _, id := range []string{"first", "second", "last"} {
 		if e, err := box.Input(ctx, killID, id); err != nil || e.Record == 0 || e.Refused != "" {
@@ -259,6 +261,7 @@ func child(dir string, open Opener) error {
 	return s.Close()
 }
 
+// effects returns the words that the calls of do and ask have written.
 func effects(dir string) []string {
 	data, err := os.ReadFile(filepath.Join(dir, "effects.txt"))
 	if err != nil {
@@ -271,9 +274,9 @@ type task struct {
 	Name string `json:"name"`
 }
 
-// worker returns an agent that makes a call for each word of the user, which writes the word to a file. Words that
-// start with "ask" need approval. If a process was killed during a call, the next one checks whether the call had
-// its effect.
+// worker returns an agent that makes a call for each word of the user. The call writes the word to a file; for words that
+// start with "ask" it needs approval. If a process was killed during a call, the next process checks whether the call
+// had its effect.
 func worker(dir string, save func(context.Context, *agent.State) error) (*agent.Agent, error) {
 	do := func(_ context.Context, in task) (string, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "effects.txt"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -284,7 +287,10 @@ func worker(dir string, save func(context.Context, *agent.State) error) (*agent.
 		return "ok", errors.Join(err, f.Close())
 	}
 	check := func(_ context.Context, in task) (string, error) {
-		return map[bool]string{true: "ok", false: "missing"}[slices.Contains(effects(dir), in.Name)], nil
+		if slices.Contains(effects(dir), in.Name) {
+			return "ok", nil
+		}
+		return "missing", nil
 	}
 	return agent.New(agent.Config{
 		Model: scripted.New(scripted.Repeat(scripted.Func(nextTask))),
@@ -297,36 +303,41 @@ func worker(dir string, save func(context.Context, *agent.State) error) (*agent.
 	})
 }
 
-// nextTask is the model: it makes the first call that has no result.
+// nextTask is the model: it makes a call for the first word without a result that says "ok".
 func nextTask(req *model.Request) (scripted.Turn, error) {
 	var todo []string
-	names, state := map[string]string{}, map[string]string{}
+	words, results := map[string]string{}, map[string]string{} // by call, and by word
 	for _, m := range req.Messages {
 		if m.Role == message.RoleUser {
 			todo = append(todo, strings.Fields(m.Text())...)
 		}
 		for _, c := range m.ToolCalls() {
-			names[c.ID] = strings.Trim(strings.TrimPrefix(string(c.Input), `{"name":`), `"}`)
+			var in task
+			if err := json.Unmarshal(c.Input, &in); err != nil {
+				return scripted.Turn{}, err
+			}
+			words[c.ID] = in.Name
 		}
 		for _, r := range m.ToolResults() {
-			state[names[r.ID]] = string(r.Outcome)
+			result := string(r.Outcome)
 			if r.Outcome == message.OutcomeSuccess {
-				state[names[r.ID]] = r.Text()
+				result = r.Text()
 			}
+			results[words[r.ID]] = result
 		}
 	}
-	for _, name := range todo {
-		kind := "do"
-		if strings.HasPrefix(name, "ask") {
-			kind = "ask"
+	for _, word := range todo {
+		tool := "do"
+		if strings.HasPrefix(word, "ask") {
+			tool = "ask"
 		}
-		switch state[name] {
+		switch results[word] {
 		case "ok":
 			continue
 		case string(message.OutcomeInterrupted):
-			kind = "check"
+			tool = "check"
 		}
-		return scripted.Call(kind, task{name}), nil
+		return scripted.Call(tool, task{word}), nil
 	}
 	return scripted.Say("done"), nil
 }

@@ -28,6 +28,7 @@ func (s *suite) listIDs(q session.Query) []string {
 	return ids
 }
 
+// info returns the Info of a session, from the list of all sessions.
 func (s *suite) info(id string) session.Info {
 	s.Helper()
 	page, err := s.store.List(s.Context(), session.Query{})
@@ -49,12 +50,12 @@ func (s *suite) list() {
 		log := s.open(id)
 		s.append(log, record(1, true, `{}`))
 		s.close(log)
-		time.Sleep(5 * time.Millisecond) // longer than the resolution of file system clocks
+		tick()
 	}
 	s.close(s.open("unused"))
-	log := s.open("B") // an open session is listed, one without a record is not
+	log := s.open("B")
 	s.append(log, record(2, false, `2`))
-	s.open("empty")
+	s.open("empty") // unlike the open session B, a session without a record is not listed
 	if got, want := s.listIDs(session.Query{}), []string{"B", "a", "a.b", "c"}; !slices.Equal(got, want) {
 		s.Errorf("the store lists %v, want %v", got, want)
 	}
@@ -68,15 +69,18 @@ func (s *suite) appendLabelled(id string, seq int, status session.Status, labels
 	rec.Status, rec.Labels = status, labels
 	s.append(log, rec)
 	s.close(log)
-	time.Sleep(5 * time.Millisecond)
+	tick()
 }
+
+// tick waits until the next session has a later time: longer than the resolution of file system clocks.
+func tick() { time.Sleep(5 * time.Millisecond) }
 
 func (s *suite) queries() {
 	anna, ben := map[string]string{"tenant": "anna", "kind": "chat"}, map[string]string{"tenant": "ben"}
 	s.appendLabelled("old", 1, "", nil)
 	s.appendLabelled("a1", 1, session.StatusEnded, anna)
 	middle := time.Now()
-	time.Sleep(5 * time.Millisecond)
+	tick()
 	s.appendLabelled("a2", 1, session.StatusWaiting, anna)
 	s.appendLabelled("b1", 1, session.StatusWorking, ben)
 	s.appendLabelled("b1", 2, session.StatusFailed, ben)
@@ -87,8 +91,8 @@ func (s *suite) queries() {
 	status := func(list ...session.Status) session.Query { return session.Query{Status: list} }
 	label := func(k, v string) session.Query { return session.Query{Labels: map[string]string{k: v}} }
 	for _, row := range []struct {
-		q    session.Query
-		want string
+		query session.Query
+		want  string
 	}{
 		{session.Query{}, "o b2 b1 a2 a1 old"},
 		{status(session.StatusFailed), "b2 b1"},
@@ -112,8 +116,8 @@ func (s *suite) queries() {
 		{session.Query{ID: "../b1"}, ""},
 		{session.Query{ID: "b1", Status: []session.Status{session.StatusEnded}}, ""},
 	} {
-		if got := strings.Join(s.listIDs(row.q), " "); got != row.want {
-			s.Errorf("%+v selects %q, want %q", row.q, got, row.want)
+		if got := strings.Join(s.listIDs(row.query), " "); got != row.want {
+			s.Errorf("%+v selects %q, want %q", row.query, got, row.want)
 		}
 	}
 	if in := s.info("o"); in.Seq != 1 || in.Event != 0 || in.Inputs != 0 || in.Status != session.StatusEnded || !maps.Equal(in.Labels, odd) {
@@ -124,9 +128,9 @@ func (s *suite) queries() {
 	}
 }
 
-// pages reads a store page by page while a session that was already read is stored again.
+// pages reads the pages of a list. After the first page it appends to a session of that page, which is not listed again.
 func (s *suite) pages() {
-	const n = 23
+	const n = 23 // five pages, the last one shorter
 	want := map[string]bool{}
 	for i := range n {
 		id := fmt.Sprintf("s%02d", i)
@@ -167,15 +171,15 @@ func (s *suite) pages() {
 	}
 }
 
-// abandoned checks that a session with a run is working as long as a writer has it open.
+// abandoned checks that a session whose last record has the status working is abandoned once no writer has it open.
 func (s *suite) abandoned() {
 	log := s.open("a")
 	rec := record(1, true, `{}`)
 	rec.Status = session.StatusWorking
 	s.append(log, rec)
-	for range 20 { // listing disturbs no writer
+	for range 20 { // so often that a list that locks the session would make Append below fail
 		if in := s.info("a"); in.Status != session.StatusWorking {
-			s.Fatalf("while it is open, the status is %q", in.Status)
+			s.Fatalf("the status of the open session is %q", in.Status)
 		}
 	}
 	next := record(2, false, `2`)
@@ -183,7 +187,7 @@ func (s *suite) abandoned() {
 	s.append(log, next)
 	s.close(log)
 	if in := s.info("a"); in.Status != session.StatusAbandoned {
-		s.Errorf("when it was closed, the status is %q", in.Status)
+		s.Errorf("the status of the closed session is %q", in.Status)
 	}
 	if got := s.listIDs(session.Query{Status: []session.Status{session.StatusAbandoned}}); !slices.Equal(got, []string{"a"}) {
 		s.Errorf("abandoned are %v", got)
@@ -193,23 +197,23 @@ func (s *suite) abandoned() {
 	}
 }
 
-// records checks that invalid records are refused, and nothing of them is stored.
-func (s *suite) records() {
+// recordLimits checks that nothing of an invalid record is stored.
+func (s *suite) recordLimits() {
 	labels := map[string]string{}
 	for i := range 17 {
 		labels[fmt.Sprint(i)] = "x"
 	}
 	log := s.open("a")
 	one := record(1, true, `{}`)
-	one.Events = []session.Event{numbered(3), numbered(7)}
+	one.Events = []session.Event{eventOf(3), eventOf(7)}
 	s.append(log, one)
 	for name, change := range map[string]func(*session.Record){
 		"17 labels":                 func(r *session.Record) { r.Labels = labels },
-		"a label without a name":    func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
+		"a label without a key":     func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
 		"a long label":              func(r *session.Record) { r.Labels = map[string]string{"k": strings.Repeat("x", 257)} },
 		"a label not in UTF-8":      func(r *session.Record) { r.Labels = map[string]string{"k": "\xff"} },
-		"an old event":              func(r *session.Record) { r.Events = []session.Event{numbered(7)} },
-		"events in disorder":        func(r *session.Record) { r.Events = []session.Event{numbered(9), numbered(8)} },
+		"an old event":              func(r *session.Record) { r.Events = []session.Event{eventOf(7)} },
+		"events in disorder":        func(r *session.Record) { r.Events = []session.Event{eventOf(9), eventOf(8)} },
 		"an event that is not JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
 		"an input that never came":  func(r *session.Record) { r.Consumed = []session.ConsumedInput{{ID: "in"}} },
 	} {
@@ -220,12 +224,13 @@ func (s *suite) records() {
 		}
 	}
 	two := record(2, false, `2`)
-	two.Events = []session.Event{numbered(8)}
+	two.Events = []session.Event{eventOf(8)}
 	s.append(log, two)
 	one.Events, two.Events = nil, nil
 	s.expectRecords(log, "a", one, two)
 }
 
-func numbered(seq int64) session.Event {
+// eventOf returns an event with a number.
+func eventOf(seq int64) session.Event {
 	return session.Event{Seq: seq, Data: fmt.Appendf(nil, `{"seq":%d,"type":"test"}`, seq)}
 }

@@ -13,8 +13,8 @@ import (
 func Reader(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"read while a writer writes", (*suite).reads},
-		{"read an earlier record", (*suite).readsBack},
-		{"read missing sessions and records", (*suite).readsNothing},
+		{"read an earlier record", (*suite).readsEarlier},
+		{"read missing sessions and records", (*suite).readsMissing},
 		{"fork", (*suite).forks},
 	})
 }
@@ -25,7 +25,7 @@ func (s *suite) reads() {
 	log := s.open("a")
 	one := record(1, true, `{}`)
 	one.Status, one.Labels = session.StatusWorking, map[string]string{"tenant": "anna"}
-	one.Events = []session.Event{numbered(1), numbered(4)}
+	one.Events = []session.Event{eventOf(1), eventOf(4)}
 	s.append(log, one)
 	two := record(2, false, `2`)
 	for _, store := range []session.Store{s.store, s.second()} {
@@ -40,21 +40,22 @@ func (s *suite) reads() {
 			s.Errorf("the reader returns %+v", recs)
 		}
 	}
-	s.append(log, two) // the writer can still append
+	s.append(log, two) // the readers have not taken the session from its writer
 	if _, recs, err := s.reader().Read(s.Context(), "a", 0); err != nil || show(recs) != "1 true {}\n2 false 2" {
 		s.Errorf("the reader returns %v, %v", recs, err)
 	}
 	s.expectRecords(log, "a", one, two)
 }
 
-// readsBack reads the session after each record. A store may have dropped the records before the last whole one.
-func (s *suite) readsBack() {
+// readsEarlier reads the State after each record. A store may have dropped the records before the last whole record, 6.
+func (s *suite) readsEarlier() {
 	log := s.open("a")
-	wholes := map[int]bool{1: true, 4: true, 6: true}
+	isWhole := map[int]bool{1: true, 4: true, 6: true}
 	for seq := 1; seq <= 7; seq++ {
-		s.append(log, withEvents(seq, wholes[seq], int64(seq)))
+		s.append(log, withEvents(seq, isWhole[seq], int64(seq)))
 	}
 	s.close(log)
+	// The first row is of record 0, which means the newest.
 	for seq, want := range []string{"6 true 6\n7 false 7", "1 true 1", "1 true 1\n2 false 2", "1 true 1\n2 false 2\n3 false 3",
 		"4 true 4", "4 true 4\n5 false 5", "6 true 6", "6 true 6\n7 false 7"} {
 		in, recs, err := s.reader().Read(s.Context(), "a", int64(seq))
@@ -68,7 +69,7 @@ func (s *suite) readsBack() {
 	}
 }
 
-func (s *suite) readsNothing() {
+func (s *suite) readsMissing() {
 	log := s.open("a")
 	s.open("empty")
 	s.append(log, record(1, true, `{}`))
@@ -99,7 +100,7 @@ func (s *suite) readsNothing() {
 	}
 }
 
-// forks copies an open session, with package session and the store.
+// forks copies an open session with session.Fork.
 func (s *suite) forks() {
 	a, err := session.Open(s.Context(), s.store, "a")
 	if err != nil {
@@ -139,13 +140,14 @@ func (s *suite) forks() {
 		}
 	}
 	if err := session.Fork(s.Context(), s.store, "a", "../y", 0); err == nil {
-		s.Error("a fork to ../y was made")
+		s.Error("Fork accepted the id ../y")
 	}
 	b, err := session.Open(s.Context(), s.store, "b")
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer b.Close()
+	// The original and a copy can both continue.
 	b.State.Usage.Input = 20
 	a.State.Usage.Input = 10
 	if err := errors.Join(b.Save(s.Context(), b.State), a.Save(s.Context(), a.State)); err != nil {

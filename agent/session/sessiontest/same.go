@@ -24,13 +24,13 @@ func Same(t *testing.T, open Opener) {
 		defer os.RemoveAll(dir)
 		p := &pair{T: t, want: session.Memory(), logs: map[string][2]session.Log{}}
 		reopen := func() {
-			p.closeAll()
+			p.closeGot()
 			if p.got, err = open(dir); err != nil {
 				t.Fatal(err)
 			}
 		}
 		reopen()
-		defer p.closeAll()
+		defer p.closeGot()
 		t.Repeat(map[string]func(*rapid.T){
 			"append": p.append,
 			"close":  func(t *rapid.T) { p.close(drawID(t)) },
@@ -45,12 +45,12 @@ func Same(t *testing.T, open Opener) {
 	})
 }
 
-// A pair is two stores that must behave the same.
+// A pair is a store and the Memory with which it is compared.
 type pair struct {
 	*rapid.T
 	got, want session.Store
 	logs      map[string][2]session.Log // the open logs of got and want, by session id
-	event     int64                     // number of the last event in any session
+	lastEvent int64                     // the number of the last event in any session
 }
 
 func (p *pair) both() [2]session.Store { return [2]session.Store{p.got, p.want} }
@@ -61,7 +61,7 @@ func drawInput(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"}).Draw(t, "input")
 }
 
-// same compares the results and the errors of the stores.
+// same calls do with each store, and compares the results and the kinds of errors.
 func (p *pair) same(what string, do func(i int, s session.Store) (any, error)) {
 	p.Helper()
 	var results [2]string
@@ -75,7 +75,8 @@ func (p *pair) same(what string, do func(i int, s session.Store) (any, error)) {
 	}
 }
 
-func (p *pair) closeAll() {
+// closeGot closes the store got and all sessions.
+func (p *pair) closeGot() {
 	for id := range p.logs {
 		p.close(id)
 	}
@@ -98,17 +99,18 @@ func (p *pair) close(id string) {
 	}
 }
 
-// open returns the open logs of a session; if it is closed, it is opened in both stores.
+// open returns the logs of a session in both stores, and opens the session if it is closed.
 func (p *pair) open(t *rapid.T, id string) [2]session.Log {
 	logs, ok := p.logs[id]
+	if ok {
+		return logs
+	}
 	for i, store := range p.both() {
-		if !ok {
-			log, err := store.Open(context.Background(), id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			logs[i] = log
+		log, err := store.Open(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
 		}
+		logs[i] = log
 	}
 	p.logs[id] = logs
 	return logs
@@ -122,7 +124,7 @@ func (p *pair) append(t *rapid.T) {
 		seq = recs[len(recs)-1].Seq
 	}
 	rec := record(int(seq)+1, seq == 0 || rapid.IntRange(0, 3).Draw(t, "whole") == 0, fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "data")))
-	if rapid.IntRange(0, 9).Draw(t, "bad") == 0 {
+	if rapid.IntRange(0, 9).Draw(t, "bad") == 0 { // mostly a conflict
 		rec.Seq += int64(rapid.IntRange(-1, 1).Draw(t, "off"))
 	}
 	rec.Status = rapid.SampledFrom([]session.Status{"", session.StatusWorking, session.StatusWaiting, session.StatusEnded}).Draw(t, "status")
@@ -130,8 +132,8 @@ func (p *pair) append(t *rapid.T) {
 		rec.Labels = map[string]string{"l": v}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "events") {
-		p.event += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
-		rec.Events = append(rec.Events, numbered(p.event))
+		p.lastEvent += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
+		rec.Events = append(rec.Events, eventOf(p.lastEvent))
 	}
 	if rapid.Bool().Draw(t, "consumes") {
 		rec.Consumed = []session.ConsumedInput{{ID: drawInput(t), Refused: rapid.SampledFrom([]string{"", "no"}).Draw(t, "refused")}}
@@ -163,7 +165,7 @@ func (p *pair) list(t *rapid.T) {
 	if v := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "label"); v != "" {
 		q.Labels = map[string]string{"l": v}
 	}
-	if rapid.Bool().Draw(t, "one") {
+	if rapid.Bool().Draw(t, "by id") {
 		q.ID = drawID(t)
 	}
 	p.same("list", func(_ int, s session.Store) (any, error) {
@@ -201,10 +203,10 @@ func (p *pair) read(t *rapid.T) {
 }
 
 func (p *pair) watch(t *rapid.T) {
-	id, after := drawID(t), rapid.Int64Range(0, p.event).Draw(t, "after")
+	id, after := drawID(t), rapid.Int64Range(0, p.lastEvent).Draw(t, "after")
 	p.same("watch", func(_ int, s session.Store) (any, error) {
 		in, _, err := s.(session.Reader).Read(context.Background(), id, 0)
-		if err != nil || in.Event <= after {
+		if err != nil || in.Event <= after { // Watch would wait
 			return nil, err
 		}
 		var seen []string

@@ -12,9 +12,9 @@
 //
 //	func TestKill(t *testing.T) { sessiontest.Kill(t, open) }
 //
-// Each opens stores in new directories, and some open one directory twice, as two processes do. An Opener of stores
-// that are not in directories must return an empty store for a new directory, and the same contents for the same
-// directory.
+// Each function opens stores in new directories, and may open the store in one directory twice, as two processes do. An
+// [Opener] of stores that are not in directories must return an empty store for a new directory, and the same contents
+// for the same directory.
 package sessiontest
 
 import (
@@ -32,27 +32,27 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// An Opener opens the store in a directory, which may already contain one. If the store has a method
-// Close() error, it is called when a test has ended.
+// An Opener opens the store in a directory, or creates it. If the store has a method Close() error, the method is called
+// when a test has ended.
 type Opener func(dir string) (session.Store, error)
 
 // Run tests that a store fulfils the contract of [session.Store].
 func Run(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"records come back in order", (*suite).order},
-		{"a whole record makes the others unneeded", (*suite).whole},
+		{"a whole record makes earlier records unneeded", (*suite).wholeRecords},
 		{"a record must follow the last one", (*suite).sequence},
-		{"limits of a record", (*suite).records},
+		{"limits of a record", (*suite).recordLimits},
 		{"two writers cannot overwrite each other", (*suite).writers},
-		{"sessions are independent", (*suite).apart},
+		{"sessions are independent", (*suite).independent},
 		{"data is JSON and not shared", (*suite).data},
 		{"list", (*suite).list},
 		{"queries", (*suite).queries},
 		{"pages", (*suite).pages},
 		{"abandoned", (*suite).abandoned},
-		{"delete", (*suite).remove},
+		{"delete", (*suite).deletes},
 		{"ids", (*suite).ids},
-		{"a context that has ended", (*suite).context},
+		{"a context that has ended", (*suite).contextEnded},
 		{"after close", (*suite).closed},
 		{"concurrent writers", (*suite).concurrent},
 	})
@@ -68,13 +68,13 @@ func run(t *testing.T, open Opener, tests []test) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			test.fn(&suite{T: t, opener: open, dir: dir, store: opened(t, open, dir)})
+			test.fn(&suite{T: t, opener: open, dir: dir, store: openUntilEnd(t, open, dir)})
 		})
 	}
 }
 
-// opened opens a store until the end of the test.
-func opened(t *testing.T, open Opener, dir string) session.Store {
+// openUntilEnd opens a store, and closes it at the end of the test.
+func openUntilEnd(t *testing.T, open Opener, dir string) session.Store {
 	t.Helper()
 	store, err := open(dir)
 	if err != nil {
@@ -90,9 +90,10 @@ func opened(t *testing.T, open Opener, dir string) session.Store {
 	return store
 }
 
+// A suite is one test of a store.
 type suite struct {
 	*testing.T
-	opener Opener
+	opener Opener // of store
 	dir    string
 	store  session.Store
 }
@@ -110,7 +111,7 @@ func as[I any](t *testing.T, store session.Store) I {
 // second opens the store a second time, as another process would.
 func (s *suite) second() session.Store {
 	s.Helper()
-	return opened(s.T, s.opener, s.dir)
+	return openUntilEnd(s.T, s.opener, s.dir)
 }
 
 func (s *suite) open(id string) session.Log {
@@ -143,11 +144,11 @@ func (s *suite) append(log session.Log, recs ...session.Record) {
 	}
 }
 
-// expectRecords checks the contents of a log, now and after it was opened again, and closes it.
+// expectRecords checks the records of a log, closes the log, and checks the records of the session opened again.
 func (s *suite) expectRecords(log session.Log, id string, want ...session.Record) {
 	s.Helper()
-	for _, when := range []string{"", " opened again"} {
-		if when != "" {
+	for _, state := range []string{"open", "opened again"} {
+		if state != "open" {
 			s.close(log)
 			log = s.open(id)
 		}
@@ -156,7 +157,7 @@ func (s *suite) expectRecords(log session.Log, id string, want ...session.Record
 			s.Fatal(err)
 		}
 		if got, want := show(recs), show(want); got != want {
-			s.Errorf("session %s%s holds\n%s\nwant\n%s", id, when, got, want)
+			s.Errorf("session %s, %s, holds\n%s\nwant\n%s", id, state, got, want)
 		}
 	}
 	s.close(log)
@@ -176,15 +177,15 @@ func (s *suite) order() {
 	if err != nil || len(recs) > 0 {
 		s.Fatalf("a new session holds %v, %v", recs, err)
 	}
-	one, two, three := record(1, true, `{"a":1}`), record(2, false, `[2]`), record(3, false, `"drei"`)
+	one, two, three := record(1, true, `{"a":1}`), record(2, false, `[2]`), record(3, false, `"x"`)
 	s.append(log, one, two)
 	s.expectRecords(log, "a", one, two)
 	log = s.open("a")
-	s.append(log, three) // without Load
+	s.append(log, three) // Append needs no Load before
 	s.expectRecords(log, "a", one, two, three)
 }
 
-func (s *suite) whole() {
+func (s *suite) wholeRecords() {
 	log := s.open("a")
 	four, five := record(4, true, `{"a":3}`), record(5, false, `{}`)
 	s.append(log, record(1, true, `{}`), record(2, false, `1`), record(3, true, `{"a":2}`), four, five)
@@ -215,7 +216,7 @@ func (s *suite) writers() {
 	one := record(1, true, `{}`)
 	b, err := s.store.Open(s.Context(), "a")
 	s.append(a, one)
-	if err == nil { // both are open: the second one must not write
+	if err == nil { // if the store opens a session twice, the second log must not write
 		err = b.Append(s.Context(), record(1, true, `"b"`))
 		s.close(b)
 	}
@@ -227,7 +228,7 @@ func (s *suite) writers() {
 	s.expectRecords(a, "a", one, two)
 }
 
-func (s *suite) apart() {
+func (s *suite) independent() {
 	a, b := s.open("a"), s.open("b")
 	s.append(a, record(1, true, `"a1"`))
 	s.append(b, record(1, true, `"b1"`))
@@ -242,7 +243,7 @@ func (s *suite) data() {
 	odd := `{"b":1,"a":"\u0000\n\r\u2028 ü 𝄞 -- \\","b2":1e400,"n":null}`
 	buf := []byte(`"kept"`)
 	s.append(log, record(1, true, odd), record(2, false, large), session.Record{Seq: 3, Data: buf})
-	copy(buf, `"gone"`)
+	copy(buf, `"gone"`) // the store must have copied the data
 	if err := log.Append(s.Context(), record(4, false, `{"cut`)); err == nil {
 		s.Error("data that is not JSON was accepted")
 	}
@@ -252,7 +253,7 @@ func (s *suite) data() {
 	s.expectRecords(log, "a", record(1, true, odd), record(2, false, large), record(3, false, `"kept"`), record(4, false, `{"x":[1,2]}`))
 }
 
-func (s *suite) remove() {
+func (s *suite) deletes() {
 	if err := s.store.Delete(s.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
 		s.Errorf("delete a session that does not exist: %v, want fs.ErrNotExist", err)
 	}
@@ -290,7 +291,7 @@ func (s *suite) ids() {
 	}
 }
 
-func (s *suite) context() {
+func (s *suite) contextEnded() {
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
 	log := s.open("a")

@@ -27,24 +27,24 @@ func Watcher(t *testing.T, open Opener) {
 
 func (s *suite) watcher() session.Watcher { return as[session.Watcher](s.T, s.store) }
 
-// soon is the maximum delay of an event on a busy machine.
-const soon = 30 * time.Second
+// maxDelay is the maximum delay of an event on a busy machine.
+const maxDelay = 30 * time.Second
 
-// follow returns the numbers of the events after the given one, up to last.
+// follow watches a session, and returns the numbers of the events after number after, up to number last.
 func follow(t *testing.T, store session.Store, id string, after, last int64) []int64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	if last <= after {
+		return nil // Watch would wait
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), maxDelay)
 	defer cancel()
 	var got []int64
-	if last <= after {
-		return nil
-	}
 	for ev, err := range as[session.Watcher](t, store).Watch(ctx, id, after) {
 		if err != nil {
 			t.Errorf("after %d events: %v", len(got), err)
 			break
 		}
-		if string(ev.Data) != string(numbered(ev.Seq).Data) {
+		if string(ev.Data) != string(eventOf(ev.Seq).Data) {
 			t.Errorf("event %d is %s", ev.Seq, ev.Data)
 		}
 		if got = append(got, ev.Seq); ev.Seq >= last {
@@ -57,7 +57,7 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 func withEvents(seq int, whole bool, numbers ...int64) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, n := range numbers {
-		rec.Events = append(rec.Events, numbered(n))
+		rec.Events = append(rec.Events, eventOf(n))
 	}
 	return rec
 }
@@ -77,10 +77,10 @@ func (s *suite) events() {
 			}
 		}
 	}
-	records := map[int64]int64{}
-	seq := s.watcher().Watch(s.Context(), "a", 2)
-	for range 2 { // it may be ranged again
-		for ev, err := range seq {
+	records := map[int64]int64{} // by event
+	events := s.watcher().Watch(s.Context(), "a", 2)
+	for range 2 { // the sequence may be ranged again
+		for ev, err := range events {
 			if err != nil {
 				s.Fatal(err)
 			}
@@ -95,8 +95,8 @@ func (s *suite) events() {
 	s.close(log)
 }
 
-// live watches a session by several watchers, through this store and others for the same directory, while it is
-// written, closed and opened again.
+// live has several watchers, in this store and others for the same directory, watch a session that is written, closed
+// and opened again.
 func (s *suite) live() {
 	const records = 60
 	last := int64(3 * records)
@@ -109,7 +109,7 @@ func (s *suite) live() {
 	var want []int64
 	log := s.open("a")
 	for i := 1; i <= records; i++ {
-		n := int64(3 * i)
+		n := int64(3 * i) // so that the numbers have gaps
 		rec := withEvents(i, i%10 == 1, n-1, n)
 		s.append(log, rec)
 		want = append(want, n-1, n)
@@ -121,9 +121,9 @@ func (s *suite) live() {
 	wg.Wait()
 	s.close(log)
 	for i := range stores {
-		w := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n <= int64(10*i) })
-		if !slices.Equal(got[i], w) {
-			s.Errorf("watcher %d has seen\n%v, want\n%v", i, got[i], w)
+		wantAfter := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n <= int64(10*i) })
+		if !slices.Equal(got[i], wantAfter) {
+			s.Errorf("watcher %d has seen\n%v, want\n%v", i, got[i], wantAfter)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (s *suite) comesLater() {
 	var wg sync.WaitGroup
 	wg.Go(func() { got = follow(s.T, s.store, "a", 0, 2) })
 	time.Sleep(10 * time.Millisecond)
-	s.close(s.open("a")) // nothing was stored
+	s.close(s.open("a")) // stores nothing, so the watcher must still wait
 	time.Sleep(10 * time.Millisecond)
 	log := s.open("a")
 	s.append(log, withEvents(1, true, 1, 2))
@@ -149,11 +149,11 @@ func (s *suite) watchDeleted() {
 	log := s.open("a")
 	s.append(log, withEvents(1, true, 1))
 	s.close(log)
-	ctx, cancel := context.WithTimeout(s.Context(), soon)
+	ctx, cancel := context.WithTimeout(s.Context(), maxDelay)
 	defer cancel()
-	var end error
+	var watchErr error
 	for ev, err := range s.watcher().Watch(ctx, "a", 0) {
-		if end = err; err != nil {
+		if watchErr = err; err != nil {
 			break
 		}
 		if ev.Seq != 1 {
@@ -166,8 +166,8 @@ func (s *suite) watchDeleted() {
 		s.append(log, withEvents(1, true, 5))
 		s.close(log)
 	}
-	if !errors.Is(end, fs.ErrNotExist) {
-		s.Errorf("the watcher ends with %v, want fs.ErrNotExist", end)
+	if !errors.Is(watchErr, fs.ErrNotExist) {
+		s.Errorf("the watcher ends with %v, want fs.ErrNotExist", watchErr)
 	}
 }
 
@@ -179,15 +179,15 @@ func (s *suite) watchContext() {
 	for _, id := range []string{"a", "unknown"} {
 		ctx, cancel := context.WithCancelCause(s.Context())
 		timer := time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
-		ends := 0
+		errCount := 0
 		for _, err := range s.watcher().Watch(ctx, id, 1) {
-			if ends++; !errors.Is(err, cause) {
+			if errCount++; !errors.Is(err, cause) {
 				s.Errorf("%s: the watcher ends with %v", id, err)
 			}
 		}
 		timer.Stop()
-		if ends != 1 {
-			s.Errorf("%s: %d ends", id, ends)
+		if errCount != 1 {
+			s.Errorf("%s: the watcher yields %d errors, want 1", id, errCount)
 		}
 	}
 }
