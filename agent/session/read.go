@@ -47,7 +47,7 @@ func unsupported(store Store, iface, remedy string) error {
 // Fork copies a session's State after the record with number seq, or its newest State if seq is 0, to a new
 // session. To find the record of an event, range over store.(session.Watcher).Watch and use [Event.Record];
 // [Watch] yields only the events themselves. The copy has the conversation and the labels, but neither the
-// events nor the inputs. Calls that were running at that record count as interrupted, as after a crash. It
+// events nor the inputs. Calls that were running at that record count as interrupted, as after a crash. Fork
 // fails if the store is not a [Reader], with [ErrConflict] if session to exists, and if the State is sealed
 // ([agent.Config.Key]): a seal is valid for one session only.
 func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
@@ -66,7 +66,7 @@ func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 }
 
 // ForkBefore copies a session in its state before a message was added, like [Fork]. Run the copy to get another
-// answer in place of the model's message, or send it another message in place of the user's. It fails with
+// answer in place of the model's message, or send it another message in place of the user's. ForkBefore fails with
 // [fs.ErrNotExist] if no event has added the message, and if the store is not a [Watcher]. If the first record
 // added the message, ForkBefore does nothing: the new session begins with the next input that is sent to it.
 func ForkBefore(ctx context.Context, store Store, from, to, message string) error {
@@ -79,7 +79,7 @@ func ForkBefore(ctx context.Context, store Store, from, to, message string) erro
 		return err
 	}
 	notAdded := fmt.Errorf("session %q: no event has added the message %q: %w", from, message, fs.ErrNotExist)
-	if in.Event == 0 {
+	if in.Event == 0 { // Watch would wait for an event
 		return notAdded
 	}
 	for raw, err := range w.Watch(ctx, from, 0) {
@@ -104,6 +104,7 @@ func ForkBefore(ctx context.Context, store Store, from, to, message string) erro
 	return notAdded
 }
 
+// fork stores the State after recs as the first record of session to.
 func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) error {
 	if len(recs) == 0 {
 		return errors.New("the session has no records")
@@ -112,17 +113,17 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	if err != nil {
 		return err
 	}
-	var copied map[string]json.RawMessage
-	if err := json.Unmarshal(data, &copied); err != nil {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
 		return err
 	}
-	if copied["seal"] != nil {
+	if members["seal"] != nil {
 		return errors.New("the State is sealed with agent.Config.Key; the seal covers the session id, so a copy would be refused")
 	}
-	if copied["id"], err = json.Marshal(to); err != nil {
+	if members["id"], err = json.Marshal(to); err != nil {
 		return err
 	}
-	if data, err = json.Marshal(copied); err != nil {
+	if data, err = json.Marshal(members); err != nil {
 		return err
 	}
 	st, err := decode(to, []Record{{Seq: 1, Whole: true, Data: data}})
@@ -137,7 +138,7 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	if err != nil {
 		return err
 	}
-	// A session without records may have inputs, which were not meant for the copy.
+	// Also a session that has only inputs exists: the inputs were not meant for the copy.
 	_, _, err = r.Read(ctx, to, 0)
 	if err == nil {
 		err = existsError(to)
@@ -159,8 +160,8 @@ func (e existsError) Error() string {
 
 func (existsError) Unwrap() error { return ErrConflict }
 
-// ReadFile returns the State in a file of [File], or of [SealedFile] if key is not nil,
-// without opening the session: another process may have it open. A missing file is an error.
+// ReadFile returns the State in a file of [File], or of [SealedFile] if key is not nil, without opening the session:
+// another process may have it open. A missing file is an error. If key is nil, the seal of a file is not checked.
 func ReadFile(path string, key []byte) (*agent.State, error) {
 	st, err := readFile(path, key)
 	if err != nil {

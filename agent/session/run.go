@@ -38,9 +38,9 @@ func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event
 			return
 		}
 		r := &inboxRun{session: s, keeper: k, box: box, agent: a, yield: yield, resume: s.wasCutOff(k.status)}
-		for ctx.Err() == nil && !r.stopped {
+		for ctx.Err() == nil && !r.consumerStopped {
 			more, err := r.turn(ctx)
-			if err != nil && !r.stopped {
+			if err != nil && !r.consumerStopped {
 				yield(nil, err)
 			}
 			if err != nil || !more {
@@ -69,12 +69,11 @@ type inboxRun struct {
 	agent   *agent.Agent
 	yield   func(event.Event, error) bool
 
-	resume  bool // run the agent even without inputs
-	stopped bool // the consumer has stopped
+	resume          bool // run the agent even without inputs
+	consumerStopped bool // yield has returned false
 }
 
-// turn processes the inputs that wait now, those that the agent accepts in one run. more is false if nothing is left
-// to do.
+// turn gives the agent the waiting inputs that it accepts in one run. more is false if there was nothing to do.
 func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	st := r.session.State
 	entries, err := r.box.Inputs(ctx, r.id())
@@ -115,7 +114,7 @@ type runInput struct {
 // choose returns the inputs that the agent accepts while calls are pending, and those that it would refuse. A
 // second answer to a call is in neither list: it waits, because the first may still be refused.
 func choose(entries []Entry, pending []event.Event) (inputs []runInput, refused []ConsumedInput) {
-	waits := map[string]bool{} // the calls that wait; false once an input has answered or ended the call
+	waits := map[string]bool{} // by call; false once one of the inputs answers or ends the call
 	for _, ev := range pending {
 		switch ev := ev.(type) {
 		case *event.Approval:
@@ -138,7 +137,7 @@ func choose(entries []Entry, pending []event.Event) (inputs []runInput, refused 
 			refused = append(refused, ConsumedInput{e.ID, fmt.Sprintf("call %q does not wait for an answer, or was answered before", call)})
 			continue
 		case call != "" && !waiting:
-			continue
+			continue // a second answer
 		case call != "":
 			waits[call] = false
 		case in == agent.Interrupt{}:
@@ -169,9 +168,9 @@ func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 
 // run runs the agent once, and returns the run's error.
 func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
-	list := make([]agent.Input, len(inputs))
+	agentInputs := make([]agent.Input, len(inputs))
 	for i, in := range inputs {
-		list[i] = in.input
+		agentInputs[i] = in.input
 		r.keeper.given[in.id] = true
 	}
 	defer clear(r.keeper.given)
@@ -180,18 +179,18 @@ func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
 	watch.Go(func() { r.awaitInterrupt(ctx, cancel, inputs) })
 	defer watch.Wait()
 	defer cancel(nil)
-	seq := r.keeper.seq
-	for ev, err := range r.agent.Run(r.session.Context(ctx), r.session.State, list...) {
+	seqBefore := r.keeper.seq
+	for ev, err := range r.agent.Run(r.session.Context(ctx), r.session.State, agentInputs...) {
 		if err != nil {
 			return err
 		}
 		if !r.yield(ev, nil) {
-			r.stopped = true
+			r.consumerStopped = true
 			return nil
 		}
 	}
 	switch {
-	case r.keeper.seq == seq: // no record was stored
+	case r.keeper.seq == seqBefore: // no record was stored
 		return fmt.Errorf("session %q: the agent does not save to it; set agent.Config.Save to session.Save", r.id())
 	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil: // no record has consumed any of them
 		return fmt.Errorf("session %q: the agent did not use the input %q; check whether a middleware drops inputs", r.id(), inputs[0].id)
@@ -202,10 +201,11 @@ func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
 // interruptEvery is the interval at which the inbox is read during a run, unless the store is a [Notifier].
 const interruptEvery = 500 * time.Millisecond
 
-// awaitInterrupt ends a run when the inbox receives an interrupt during the run.
+// awaitInterrupt cancels a run when the inbox has an interrupt that is not one of the given inputs.
 func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []runInput) {
 	id := r.id()
-	for inputSent := changes(ctx, r.session.store, id, true, interruptEvery); ; {
+	const inbox = true
+	for inputSent := changes(ctx, r.session.store, id, inbox, interruptEvery); ; {
 		select {
 		case <-inputSent:
 		case <-ctx.Done():

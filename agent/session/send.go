@@ -13,7 +13,7 @@ import (
 )
 
 // Send sends an input to a session, from any process, and returns when the input is stored durably.
-// [Session.Run] gives it to the agent. accepted is false if the session received an input with that id before:
+// [Session.Run] gives the input to the agent. accepted is false if the session received an input with that id before:
 // so a sender that does not know whether an input was accepted can send it again. Send fails if the store is not
 // an [Inbox], or if the inbox is full ([ErrFull]).
 func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
@@ -28,8 +28,8 @@ func Send(ctx context.Context, store Store, session, id string, in agent.Input) 
 	return box.Send(ctx, session, Entry{ID: id, Data: data})
 }
 
-// Await waits until the session has consumed an input, and returns the input's Entry. It fails if ctx ends first, and
-// if the store is not an [Inbox].
+// Await waits until the session has consumed an input, and returns the input's Entry. It fails if ctx ends first, if
+// the session did not receive the input, and if the store is not an [Inbox].
 func Await(ctx context.Context, store Store, session, id string) (Entry, error) {
 	box, ok := store.(Inbox)
 	if !ok {
@@ -37,23 +37,24 @@ func Await(ctx context.Context, store Store, session, id string) (Entry, error) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for changed := changes(ctx, store, session, false, awaitEvery); ; {
+	const inbox = false // a record consumes the input
+	for changed := changes(ctx, store, session, inbox, awaitEvery); ; {
 		if e, err := box.Input(ctx, session, id); err != nil || e.Record != 0 {
 			return e, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return Entry{}, fmt.Errorf("session %q: input %q waits: %w", session, id, context.Cause(ctx))
+			return Entry{}, fmt.Errorf("session %q: input %q still waits: %w", session, id, context.Cause(ctx))
 		}
 	}
 }
 
-// awaitEvery is the interval at which an input is read until it is consumed, unless the store is a [Notifier].
+// awaitEvery is the interval at which Await reads the input, unless the store is a [Notifier].
 const awaitEvery = 50 * time.Millisecond
 
-// changes returns the channel of [Notifier.Changed]; if the store is not a Notifier, the channel receives a value at
-// each interval.
+// changes returns the channel of [Notifier.Changed], or for a store that is not a Notifier a channel that receives a
+// value at each interval.
 func changes(ctx context.Context, store Store, session string, inbox bool, every time.Duration) <-chan struct{} {
 	if n, ok := store.(Notifier); ok {
 		return n.Changed(ctx, session, inbox)
@@ -87,7 +88,7 @@ type storedInput struct {
 func encodeInput(in agent.Input) ([]byte, error) {
 	var s storedInput
 	switch v := in.(type) {
-	case interface{ Message() *message.Message }:
+	case interface{ Message() *message.Message }: // of agent.Say
 		s.Message = v.Message()
 	case event.Confirm:
 		s.Confirm = &v

@@ -11,7 +11,7 @@
 // [Session.Context].
 //
 // For example, a web server and its workers share a store. The server sends a user's messages to the session,
-// and watches it; a worker runs it:
+// and watches the session; a worker runs it:
 //
 //	session.Send(ctx, store, "customer-7", requestID, agent.Say("Book it."))      // the server
 //	for ev, err := range session.Watch(ctx, store, "customer-7", lastEventID) {…} // the server
@@ -24,8 +24,8 @@
 //
 // The agent saves after every step: each message, each tool call that starts and each that ends. A [Store] is an
 // append-only log. A [Record] contains what the step changed, so its size does not depend on the length of the
-// conversation; when the records since the last whole one have become larger than the state, the next one contains
-// the whole state. The total size of all records is at most about three times the size of all data that was ever
+// conversation; when the records since the last whole record have become larger than the state, the next record
+// contains the whole state. The total size of all records is at most about three times the size of all data that was ever
 // added. File writes the whole state each time, in a form that people and other programs can read.
 //
 // In the same transaction, a record also contains the effects of the step: the status and labels of the session,
@@ -46,7 +46,7 @@
 // Package postgres is also a [Notifier], which replaces polling of the store, and passes deltas on to other
 // processes.
 //
-// These stores keep all records and events of a session until it is deleted. Another store may drop records that
+// These stores keep all records and events of a session until the session is deleted. Another store may drop records that
 // are not needed to load a session; reading them fails with [ErrGone].
 //
 // # Crashes
@@ -97,7 +97,7 @@ type Session struct {
 	keeper keeper
 }
 
-// A keeper stores a State, and keeps track of its stored parts.
+// A keeper stores a State, and knows which parts of the State are stored.
 type keeper interface {
 	save(ctx context.Context, st *agent.State, labels map[string]string) error
 	close() error
@@ -121,8 +121,8 @@ func Open(ctx context.Context, store Store, id string) (*Session, error) {
 	return &Session{State: st, Labels: maps.Clone(k.labels), store: store, keeper: k}, nil
 }
 
-// Save stores the changes of the session's State since it was opened or last saved, with its events and labels. It
-// is for [agent.Config.Save]. It fails if st is not s.State.
+// Save is for [agent.Config.Save]. It stores the changes of the session's State since the last save, with the events
+// and labels, and fails if st is not s.State.
 func (s *Session) Save(ctx context.Context, st *agent.State) error {
 	if st != s.State {
 		return errors.New("session: Save was called with a State that is not this session's; run the agent on Session.State")
@@ -133,7 +133,7 @@ func (s *Session) Save(ctx context.Context, st *agent.State) error {
 	return nil
 }
 
-// Close lets others open the session. It saves nothing.
+// Close lets other writers open the session. It does not save the State.
 func (s *Session) Close() error { return s.keeper.close() }
 
 type contextKey struct{}

@@ -123,11 +123,9 @@ func (s *suite) acceptedOnce() {
 func (s *suite) refused() {
 	s.send("a", "1", true)
 	s.send("a", "2", true)
-	log := s.open("a")
 	rec := consuming(1, true, "1", "2")
 	rec.Consumed[1].Refused = "no call waits for it"
-	s.append(log, rec)
-	s.close(log)
+	s.appendTo("a", rec)
 	s.expectWaiting("a", "")
 	for _, store := range []session.Store{s.store, s.second()} {
 		for id, refused := range map[string]string{"1": "", "2": "no call waits for it"} {
@@ -196,9 +194,7 @@ func (s *suite) inputCreates() {
 func (s *suite) inputsDeleted() {
 	s.send("a", "1", true) // a session with only inputs
 	s.send("b", "1", true)
-	log := s.open("b")
-	s.append(log, consuming(1, true, "1"))
-	s.close(log)
+	s.appendTo("b", consuming(1, true, "1"))
 	s.send("b", "2", true)
 	for _, id := range []string{"a", "b"} {
 		if err := s.store.Delete(s.Context(), id); err != nil {

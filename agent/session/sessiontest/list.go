@@ -47,9 +47,7 @@ func (s *suite) list() {
 		s.Errorf("an empty store lists %v", ids)
 	}
 	for _, id := range []string{"c", "B", "a.b", "a"} {
-		log := s.open(id)
-		s.append(log, record(1, true, `{}`))
-		s.close(log)
+		s.appendTo(id, record(1, true, `{}`))
 		tick()
 	}
 	s.close(s.open("unused"))
@@ -64,11 +62,9 @@ func (s *suite) list() {
 
 func (s *suite) appendLabelled(id string, seq int, status session.Status, labels map[string]string) {
 	s.Helper()
-	log := s.open(id)
 	rec := record(seq, seq == 1, `{}`)
 	rec.Status, rec.Labels = status, labels
-	s.append(log, rec)
-	s.close(log)
+	s.appendTo(id, rec)
 	tick()
 }
 
@@ -135,9 +131,7 @@ func (s *suite) pages() {
 	for i := range n {
 		id := fmt.Sprintf("s%02d", i)
 		want[id] = true
-		log := s.open(id)
-		s.append(log, record(1, true, `{}`))
-		s.close(log)
+		s.appendTo(id, record(1, true, `{}`))
 	}
 	q := session.Query{Limit: 5}
 	for first := true; first || q.After != ""; first = false {
@@ -155,9 +149,7 @@ func (s *suite) pages() {
 			delete(want, in.ID)
 		}
 		if first {
-			log := s.open(page.Infos[2].ID)
-			s.append(log, record(2, false, `2`))
-			s.close(log)
+			s.appendTo(page.Infos[2].ID, record(2, false, `2`))
 		}
 		q.After = page.Next
 	}

@@ -49,12 +49,10 @@ func (s *suite) reads() {
 
 // readsEarlier reads the State after each record. A store may have dropped the records before the last whole record, 6.
 func (s *suite) readsEarlier() {
-	log := s.open("a")
 	isWhole := map[int]bool{1: true, 4: true, 6: true}
 	for seq := 1; seq <= 7; seq++ {
-		s.append(log, withEvents(seq, isWhole[seq], int64(seq)))
+		s.appendTo("a", withEvents(seq, isWhole[seq], int64(seq)))
 	}
-	s.close(log)
 	// The first row is of record 0, which means the newest.
 	for seq, want := range []string{"6 true 6\n7 false 7", "1 true 1", "1 true 1\n2 false 2", "1 true 1\n2 false 2\n3 false 3",
 		"4 true 4", "4 true 4\n5 false 5", "6 true 6", "6 true 6\n7 false 7"} {

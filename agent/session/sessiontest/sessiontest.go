@@ -144,6 +144,14 @@ func (s *suite) append(log session.Log, recs ...session.Record) {
 	}
 }
 
+// appendTo opens a session, appends records and closes the session.
+func (s *suite) appendTo(id string, recs ...session.Record) {
+	s.Helper()
+	log := s.open(id)
+	s.append(log, recs...)
+	s.close(log)
+}
+
 // expectRecords checks the records of a log, closes the log, and checks the records of the session opened again.
 func (s *suite) expectRecords(log session.Log, id string, want ...session.Record) {
 	s.Helper()

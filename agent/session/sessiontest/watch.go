@@ -146,9 +146,7 @@ func (s *suite) comesLater() {
 
 // watchDeleted deletes a session, and creates another one with the same id.
 func (s *suite) watchDeleted() {
-	log := s.open("a")
-	s.append(log, withEvents(1, true, 1))
-	s.close(log)
+	s.appendTo("a", withEvents(1, true, 1))
 	ctx, cancel := context.WithTimeout(s.Context(), maxDelay)
 	defer cancel()
 	var watchErr error
@@ -162,9 +160,7 @@ func (s *suite) watchDeleted() {
 		if err := s.store.Delete(s.Context(), "a"); err != nil {
 			s.Fatal(err)
 		}
-		log := s.open("a")
-		s.append(log, withEvents(1, true, 5))
-		s.close(log)
+		s.appendTo("a", withEvents(1, true, 5))
 	}
 	if !errors.Is(watchErr, fs.ErrNotExist) {
 		s.Errorf("the watcher ends with %v, want fs.ErrNotExist", watchErr)
@@ -173,9 +169,7 @@ func (s *suite) watchDeleted() {
 
 func (s *suite) watchContext() {
 	cause := errors.New("enough")
-	log := s.open("a")
-	s.append(log, withEvents(1, true, 1))
-	s.close(log)
+	s.appendTo("a", withEvents(1, true, 1))
 	for _, id := range []string{"a", "unknown"} {
 		ctx, cancel := context.WithCancelCause(s.Context())
 		timer := time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })

@@ -24,10 +24,10 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 			return err
 		}
 		var known bool
-		var waiting, last int
+		var waiting, lastN int // lastN is the number of the last input
 		row := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM input WHERE num = ?1 AND id = ?2),
 			(SELECT count(*) FROM input WHERE num = ?1 AND record = 0), coalesce((SELECT max(n) FROM input WHERE num = ?1), 0)`, num, in.ID)
-		if err := row.Scan(&known, &waiting, &last); err != nil || known {
+		if err := row.Scan(&known, &waiting, &lastN); err != nil || known {
 			return err
 		}
 		if err := in.Check(waiting); err != nil {
@@ -35,13 +35,13 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 		}
 		var data bytes.Buffer
 		_ = json.Compact(&data, in.Data) // Check has validated it
-		if num == 0 {
+		if num == 0 {                    // the session does not exist
 			if num, err = create(ctx, tx, id); err != nil {
 				return err
 			}
 		}
 		accepted = true
-		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, last+1, in.ID, data.Bytes(), time.Now().UnixMicro())
+		_, err = tx.ExecContext(ctx, "INSERT INTO input (num, n, id, data, sent) VALUES (?, ?, ?, ?, ?)", num, lastN+1, in.ID, data.Bytes(), time.Now().UnixMicro())
 		return err
 	})
 	if err != nil {
@@ -50,6 +50,7 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 	return accepted, nil
 }
 
+// selectInput selects inputs of a session for scanInput. A further condition follows.
 const selectInput = "SELECT id, data, sent, record, refused FROM input WHERE num = (SELECT num FROM session WHERE id = ?)"
 
 func scanInput(row interface{ Scan(...any) error }) (e session.Entry, err error) {
@@ -60,7 +61,7 @@ func scanInput(row interface{ Scan(...any) error }) (e session.Entry, err error)
 	return e, err
 }
 
-// Inputs returns the waiting inputs.
+// Inputs returns the inputs that wait.
 func (s *Store) Inputs(ctx context.Context, id string) (entries []session.Entry, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return nil, err
