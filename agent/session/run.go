@@ -15,8 +15,8 @@ import (
 
 // Run runs an agent on the inputs in the session's inbox: it continues a run that was cut off or has failed (the
 // model call is made again), and gives the agent the waiting inputs, including those that arrive in the meantime,
-// until none is left that the agent can process. It yields the events of all these runs. Call it after an input was
-// sent to the session, and when its status is [StatusAbandoned].
+// until the agent can process none of those left. Run yields the events of all these runs. Call Run after an input was
+// sent to the session, and when the status of the session is [StatusAbandoned].
 //
 // Messages wait in the inbox as long as the session waits for an answer to a question. An [agent.Interrupt]
 // ends the current run, within a second. An input that the agent refuses, such as a second answer to a
@@ -55,7 +55,7 @@ func (s *Session) wasCutOff(status Status) bool {
 	switch status {
 	case StatusWorking, StatusFailed:
 		return len(s.State.Messages) > 0
-	case "": // stored by an older version
+	case "": // stored by an older version, without a status
 		return len(s.State.Messages) > 0 && !s.State.Done() && len(s.State.Pending()) == 0
 	}
 	return false

@@ -182,8 +182,8 @@ func (l *log) insert(ctx context.Context, rec session.Record, columns *recordCol
 	return l.store.batch(ctx, b, nil)
 }
 
-// refusal returns why the database has refused record seq, or nil if an earlier attempt has stored the record. Such an
-// attempt may have been running until now: insert has waited for its row lock.
+// refusal returns why the database has refused record seq, or nil if again is true and an earlier attempt has stored the
+// record. That attempt may have been running until now: insert has waited for its row lock.
 func (l *log) refusal(ctx context.Context, seq int64, consumed []string, again bool) error {
 	var ours bool
 	var last int64

@@ -73,26 +73,19 @@ func mayRetry(err error) bool {
 // statement; the error is [pgx.ErrNoRows] if the statement returns no row.
 func (s *Store) batch(ctx context.Context, b *pgx.Batch, scan func(pgx.Row) error) error {
 	results := s.pool.SendBatch(ctx, b)
-	err := readResults(results, b.Len(), scan)
-	// Close reports whether the transaction was committed, which matters also if the last statement returned no row.
+	var err error
+	if scan != nil {
+		for n := 1; n < b.Len() && err == nil; n++ {
+			_, err = results.Exec()
+		}
+		if err == nil {
+			err = scan(results.QueryRow())
+		}
+	}
+	// Close reads the other results, and reports whether the transaction was committed. That matters also if the last
+	// statement returned no row.
 	if closeErr := results.Close(); closeErr != nil && (err == nil || errors.Is(err, pgx.ErrNoRows)) {
 		return closeErr
 	}
 	return err
-}
-
-// readResults reads the results of n statements, the last one with scan.
-func readResults(results pgx.BatchResults, n int, scan func(pgx.Row) error) error {
-	if scan != nil {
-		n--
-	}
-	for range n {
-		if _, err := results.Exec(); err != nil {
-			return err
-		}
-	}
-	if scan == nil {
-		return nil
-	}
-	return scan(results.QueryRow())
 }

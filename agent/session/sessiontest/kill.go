@@ -37,12 +37,12 @@ const (
 // of its saves. This process watches the session, and sends the inputs and the answers to questions. In the end every
 // input and every tool call must have had its effect once, and no watcher may have missed an event or seen one twice.
 // The store must work for several processes, and be a [session.Inbox], a [session.Watcher] and a [session.Reader].
-// Its claims, if it has any, must expire within 30 s; the test takes about ten times as long as that.
+// A claim of a store that has claims must expire within 30 s; the test takes about ten times as long as a claim.
 //
 // Each process is the test binary running the test t again, so the test must begin with the call of Kill.
 func Kill(t *testing.T, open Opener) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if err := child(dir, open); err != nil {
+		if err := runChild(dir, open); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -229,8 +229,8 @@ func (k *killTest) checkInputs(ctx context.Context) {
 	}
 }
 
-// child runs the session until it ends, or until this process is killed.
-func child(dir string, open Opener) error {
+// runChild runs the session until the run ends, or this process is killed.
+func runChild(dir string, open Opener) error {
 	kill, err := strconv.Atoi(os.Getenv(childKill))
 	if err != nil {
 		return err
@@ -327,17 +327,17 @@ func nextTask(req *model.Request) (scripted.Turn, error) {
 		}
 	}
 	for _, word := range todo {
-		tool := "do"
+		toolName := "do"
 		if strings.HasPrefix(word, "ask") {
-			tool = "ask"
+			toolName = "ask"
 		}
 		switch results[word] {
 		case "ok":
 			continue
 		case string(message.OutcomeInterrupted):
-			tool = "check"
+			toolName = "check"
 		}
-		return scripted.Call(tool, task{word}), nil
+		return scripted.Call(toolName, task{word}), nil
 	}
 	return scripted.Say("done"), nil
 }

@@ -304,20 +304,14 @@ func (s *suite) contextEnded() {
 	cancel()
 	log := s.open("a")
 	s.append(log, record(1, true, `{}`))
-	if err := log.Append(ctx, record(2, false, `2`)); !errors.Is(err, context.Canceled) {
-		s.Errorf("append: %v", err)
-	}
-	if _, err := log.Load(ctx); !errors.Is(err, context.Canceled) {
-		s.Errorf("load: %v", err)
-	}
-	if _, err := s.store.Open(ctx, "b"); !errors.Is(err, context.Canceled) {
-		s.Errorf("open: %v", err)
-	}
-	if _, err := s.store.List(ctx, session.Query{}); !errors.Is(err, context.Canceled) {
-		s.Errorf("list: %v", err)
-	}
-	if err := s.store.Delete(ctx, "a"); !errors.Is(err, context.Canceled) {
-		s.Errorf("delete: %v", err)
+	_, loadErr := log.Load(ctx)
+	_, openErr := s.store.Open(ctx, "b")
+	_, listErr := s.store.List(ctx, session.Query{})
+	for operation, err := range map[string]error{"append": log.Append(ctx, record(2, false, `2`)), "load": loadErr,
+		"open": openErr, "list": listErr, "delete": s.store.Delete(ctx, "a")} {
+		if !errors.Is(err, context.Canceled) {
+			s.Errorf("%s: %v", operation, err)
+		}
 	}
 	s.expectRecords(log, "a", record(1, true, `{}`))
 }
