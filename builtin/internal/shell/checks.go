@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/lazy"
@@ -12,11 +13,13 @@ import (
 
 // checks has the functions that check arguments of commands whose effect is not determined by
 // their options, by the name after "fn:" in the tables. They return why the arguments are not
-// accepted, or "", and add effects and operands to parsed.
-var checks map[string]func(*walker, *command, *parsed) string
+// accepted, or "", and add effects and operands to parsed. It is set in init, as some of them read the tables.
+var checks func() map[string]func(*walker, *command, *parsed) string
 
-func init() {
-	checks = map[string]func(*walker, *command, *parsed) string{
+func init() { checks = sync.OnceValue(newChecks) }
+
+func newChecks() map[string]func(*walker, *command, *parsed) string {
+	return map[string]func(*walker, *command, *parsed) string{
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": gitConfigGetArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,

@@ -271,7 +271,7 @@ func (s *spec) addToken(tok string) error {
 		s.into = strings.Split(list, ",")
 		return nil
 	case "fn":
-		s.fn, s.fnName = checks[list], list
+		s.fn, s.fnName = checks()[list], list
 		if s.fn == nil {
 			return fmt.Errorf("unknown function %q", list)
 		}
