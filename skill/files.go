@@ -52,7 +52,7 @@ func (s *Skill) Files() ([]File, error) {
 		case len(list) == maxListed:
 			return fs.SkipAll
 		}
-		if info, err := fs.Stat(files, name); err == nil && info.Mode().IsRegular() {
+		if info, err := fs.Stat(files, name); err == nil && info.Mode().IsRegular() && !leadsToHidden(files, name) {
 			list = append(list, File{name, info.Size(), kindOf(name)})
 		}
 		return nil
@@ -79,20 +79,48 @@ func (s *Skill) readFile(name string, limit int64) ([]byte, error) {
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
 		return nil, errors.New("the name must be relative to the skill's folder and stay inside; list the files by reading the skill without file")
 	}
-	if isHidden(clean) {
-		return nil, errors.New("hidden files are not part of a skill, since they may hold credentials; if you need it, read it with another tool")
-	}
 	files, done, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if leadsToHidden(files, clean) {
+		return nil, errors.New("hidden files are not part of a skill, since they may hold credentials; if you need it, read it with another tool")
+	}
 	return readRegular(files, clean, limit)
 }
 
 // isHidden reports whether a name in a skill's folder, or a folder on the way, begins with a dot.
 func isHidden(name string) bool {
 	return strings.HasPrefix(name, ".") && name != "." || strings.Contains(name, "/.")
+}
+
+// maxLinks is how many links a name may lead through, as in Linux.
+const maxLinks = 40
+
+// leadsToHidden reports whether a name is hidden, or leads to a hidden file or folder through links.
+func leadsToHidden(files fs.FS, name string) bool {
+	real, links := ".", 0
+	for parts := strings.Split(name, "/"); len(parts) > 0; {
+		part := parts[0]
+		parts = parts[1:]
+		next := path.Join(real, part)
+		target, err := fs.ReadLink(files, next)
+		switch {
+		case part == "..":
+			real = path.Dir(real)
+		case isHidden(part):
+			return true
+		case err != nil: // not a link
+			real = next
+		case links == maxLinks:
+			return true
+		default:
+			links++
+			parts = append(strings.Split(filepath.ToSlash(target), "/"), parts...)
+		}
+	}
+	return false
 }
 
 // readRegular reads a regular file of at most limit bytes. It checks the kind of the file first, since opening a pipe

@@ -290,12 +290,17 @@ func TestHiddenFiles(t *testing.T) {
 	for _, name := range []string{".env", "scripts/.env", ".ssh/config", ".secrets/key"} {
 		write(t, dir, "s/"+name, "the secret")
 	}
+	for name, target := range map[string]string{"env.txt": ".env", "again.txt": "env.txt", "ssh": ".ssh", "scripts/up.txt": "../ssh/config", "copy.txt": "scripts/../notes.txt", "loop": "loop"} {
+		if err := os.Symlink(target, filepath.Join(dir, "s", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	skills, _ := load(t, In(dir))
 	files, err := skills[0].Files()
-	if got := fmt.Sprint(files); err != nil || got != "[{notes.txt 14 other}]" {
+	if got := fmt.Sprint(files); err != nil || got != "[{copy.txt 14 other} {notes.txt 14 other}]" {
 		t.Errorf("files %s, %v", got, err)
 	}
-	for _, name := range []string{".env", "./.env", "scripts/.env", ".ssh/config", ".secrets/key", `scripts\.env`, "scripts/../.env"} {
+	for _, name := range []string{".env", "./.env", "scripts/.env", ".ssh/config", ".secrets/key", `scripts\.env`, "scripts/../.env", "env.txt", "again.txt", "ssh/config", "scripts/up.txt", "loop"} {
 		if page, err := View(t.Context(), skills, Query{Skill: "s", File: name}); err == nil || !strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%q shows %+v, %v", name, page, err)
 		}
