@@ -253,7 +253,7 @@ func TestAssertionsFail(t *testing.T) {
 		{"broken history", func(c *agenttest.Conversation) {
 			c.State.Messages = c.State.Messages[:2]
 			c.Fails()
-		}, "the history: the last message calls 1 tools"},
+		}, "the history: the last message has 1 calls without results"},
 	} {
 		got := failing(func(t agenttest.T) {
 			c := agenttest.New(t, cfg, turns...)
