@@ -165,7 +165,7 @@ func (h *Handler) digest(ctx context.Context, in session.Info) (d digest, fresh 
 	if ok && old.of.Seq == in.Seq && old.of.Inputs == in.Inputs {
 		return old.digest, true, nil
 	}
-	if ok && in.Status == session.StatusWorking && time.Since(old.read) < min(max(2*busyEvery, 2000*old.took), time.Minute) {
+	if ok && in.Status == session.StatusWorking && time.Since(old.read) < min(max(2*busyEvery, 5000*old.took), time.Minute) {
 		if old.of.Status == session.StatusWaiting { // its questions were answered
 			old.Waiting, old.Questions = []question{}, 0
 		}

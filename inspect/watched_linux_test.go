@@ -13,8 +13,10 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,8 +40,8 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Of the process with the pages: where the page is, or the directory of the store, if that process serves the page, too.
-const watchedURL, watchedDir = "KITBAG_WATCHED_URL", "KITBAG_WATCHED_DIR"
+// runsDir is set for a process with runs: the directory of its store.
+const runsDir = "KITBAG_RUNS_DIR"
 
 // working counts the goroutines that are in code of this package or watch the store.
 func working() (n int) {
@@ -52,58 +54,125 @@ func working() (n int) {
 	return n
 }
 
-// TestWatchingPages is the process with the pages of TestWatched: "watch ID..." opens 10 pages of each session, and "stop"
-// closes them.
-func TestWatchingPages(t *testing.T) {
-	url := os.Getenv(watchedURL)
-	if dir := os.Getenv(watchedDir); dir != "" {
-		url = served(t, must(session.Dir(dir)))
-	}
-	if url == "" {
+// TestRuns is a process with runs of TestWatched, which also serves their pages. It first prints the URL of the page, and then
+// an answer to each line of its input:
+//
+//	begin NAME PACE  the ids of new sessions, whose runs will take this long for a step
+//	run              the CPU time that each step of the runs took, in nanoseconds
+//	idle             an empty line when nothing of the handler works any more
+func TestRuns(t *testing.T) {
+	dir := os.Getenv(runsDir)
+	if dir == "" {
 		return // it is not this process
 	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
+	store := must(session.Dir(dir))
+	fmt.Println(served(t, store))
+	var begun *runs
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch f := strings.Fields(in.Text()); f[0] {
+		case "begin":
+			begun = beginRuns(t, store, f[1], must(time.ParseDuration(f[2])))
+			fmt.Println(strings.Join(begun.ids, " "))
+		case "run":
+			fmt.Println(int64(begun.run(t)))
+		case "idle":
+			untilIdle(t)
+			fmt.Println()
+		}
+	}
+}
+
+// A runner is a process that runs TestRuns.
+type runner struct {
+	t    *testing.T
+	dir  string
+	url  string
+	send io.Writer
+	out  *bufio.Scanner
+}
+
+func newRunner(t *testing.T) *runner {
+	r := &runner{t: t, dir: t.TempDir()}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestRuns$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), runsDir+"="+r.dir), os.Stderr
+	send, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &http.Client{Jar: jar, Transport: &http.Transport{MaxIdleConnsPerHost: 20}}
-	defer c.CloseIdleConnections()
-	resp, err := c.Get(url)
+	t.Cleanup(func() {
+		if err := errors.Join(send.Close(), cmd.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	r.send, r.out = send, bufio.NewScanner(out)
+	r.url = r.answer()
+	return r
+}
+
+func (r *runner) answer() string {
+	r.t.Helper()
+	if !r.out.Scan() {
+		r.t.Fatal("a process with runs has ended")
+	}
+	return r.out.Text()
+}
+
+// ask sends a line to the process and returns its answer.
+func (r *runner) ask(line string) string {
+	r.t.Helper()
+	fmt.Fprintln(r.send, line)
+	return r.answer()
+}
+
+// A browser shows pages.
+type browser struct {
+	client *http.Client
+	base   string
+	pages  sync.WaitGroup
+	stop   context.CancelFunc
+	lost   atomic.Int32 // pages that were sent nothing more before they were closed
+}
+
+// openPages shows each session on 10 pages.
+func openPages(t *testing.T, url string, ids []string) *browser {
+	jar := must(cookiejar.New(nil))
+	b := &browser{client: &http.Client{Jar: jar, Transport: &http.Transport{MaxIdleConnsPerHost: 20}}}
+	resp, err := b.client.Get(url) // for the cookie
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	base, _, _ := strings.Cut(url, "?")
-	var pages sync.WaitGroup
-	stop := func() {}
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if ids, watch := strings.CutPrefix(in.Text(), "watch "); watch {
-			var ctx context.Context
-			ctx, stop = context.WithCancel(t.Context())
-			for _, id := range strings.Fields(ids) {
-				for range 10 {
-					pages.Go(func() { watchPage(ctx, c, base, id) })
-				}
-			}
-			time.Sleep(time.Second) // they load what there is
-		} else {
-			stop()
-			pages.Wait()
+	b.base, _, _ = strings.Cut(url, "?")
+	var ctx context.Context
+	ctx, b.stop = context.WithCancel(t.Context())
+	for _, id := range ids {
+		for range 10 {
+			b.pages.Go(func() { b.show(ctx, id) })
 		}
-		fmt.Println("done")
 	}
-	stop()
-	pages.Wait()
+	time.Sleep(time.Second) // they load what there is
+	return b
 }
 
-// watchPage does what a page does: it is sent what changes, and loads the rows and the session when it is told to.
-func watchPage(ctx context.Context, c *http.Client, base, id string) {
+func (b *browser) close(t *testing.T) {
+	t.Helper()
+	lost := b.lost.Load()
+	b.stop()
+	b.pages.Wait()
+	b.client.CloseIdleConnections()
+	if lost > 0 {
+		t.Errorf("%d pages have lost their connection", lost)
+	}
+}
+
+// show does what a page does: it is sent what changes, and loads the rows and the session when it is told to.
+func (b *browser) show(ctx context.Context, id string) {
 	read := func(path string, use func(io.Reader)) {
-		r, err := http.NewRequestWithContext(ctx, "GET", base+path, nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", b.base+path, nil)
 		if err != nil {
 			panic(err)
 		}
-		if resp, err := c.Do(r); err == nil {
+		if resp, err := b.client.Do(r); err == nil {
 			use(resp.Body)
 			resp.Body.Close()
 		}
@@ -117,6 +186,9 @@ func watchPage(ctx context.Context, c *http.Client, base, id string) {
 			}
 		}
 	})
+	if ctx.Err() == nil {
+		b.lost.Add(1)
+	}
 }
 
 func must[T any](v T, err error) T {
@@ -137,60 +209,55 @@ func served(t *testing.T, store session.Store) string {
 	return server.URL + "/?token=" + h.Token()
 }
 
-// TestWatched measures the CPU time of a step of runs, each of which 10 pages show, and of runs that nothing looks at, in turns;
-// then nothing of the handler works. The pages are served by another process, as by "kitbag ui", or by that of the runs.
+// TestWatched measures the CPU time of a step of runs, each of which 10 pages show, and of runs that nothing looks at. Two
+// processes run them at the same time, since what a step costs changes by a quarter within minutes. The pages are served by
+// another process, as by "kitbag ui", or by that of the runs. When they are closed, nothing of the handler works any more.
 func TestWatched(t *testing.T) {
 	rounds, limit := 1, 10.0 // on any machine, whatever else it does
 	if os.Getenv("KITBAG_TIMES") != "" {
 		rounds, limit = 15, 1.05
 	}
-	dir := t.TempDir()
-	store := must(session.Dir(dir))
 	for _, pace := range []time.Duration{0, 50 * time.Millisecond} {
 		t.Run(fmt.Sprint("another process ", pace), func(t *testing.T) {
-			compareSteps(t, store, watchedDir+"="+dir, pace, rounds, limit)
+			compareSteps(t, pace, rounds, limit, func(r *runner) string { return served(t, must(session.Dir(r.dir))) })
 		})
 	}
 	t.Run("this process", func(t *testing.T) {
-		compareSteps(t, store, watchedURL+"="+served(t, store), 50*time.Millisecond, rounds, limit)
+		compareSteps(t, 50*time.Millisecond, rounds, limit, func(r *runner) string { return r.url })
 	})
 }
 
-// compareSteps runs sessions with and without pages in a process with these settings, in turns.
-func compareSteps(t *testing.T, store session.Store, settings string, pace time.Duration, rounds int, limit float64) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestWatchingPages$")
-	cmd.Env, cmd.Stderr = append(os.Environ(), settings), os.Stderr
-	send, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	pages := func(what string) {
-		t.Helper()
-		fmt.Fprintln(send, what)
-		if !lines.Scan() {
-			t.Fatal("the pages have ended")
+// compareSteps runs sessions in two processes, in turns with the pages of one of them.
+func compareSteps(t *testing.T, pace time.Duration, rounds int, limit float64, page func(*runner) string) {
+	runners := []*runner{newRunner(t), newRunner(t)}
+	urls := []string{page(runners[0]), page(runners[1])}
+	measure := func(name string, watched int) (cost [2]time.Duration) {
+		var pages *browser
+		for i, r := range runners {
+			ids := strings.Fields(r.ask(fmt.Sprint("begin ", name, " ", pace)))
+			if i == watched {
+				pages = openPages(t, urls[i], ids)
+			}
 		}
+		for _, r := range runners {
+			fmt.Fprintln(r.send, "run")
+		}
+		for i, r := range runners {
+			cost[i] = time.Duration(must(strconv.ParseInt(r.answer(), 10, 64)))
+		}
+		if pages != nil {
+			pages.close(t)
+			runners[watched].ask("idle")
+		}
+		return cost
 	}
-	name := strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())
-	runSteps(t, store, name, pace, func([]string) {})
+	measure("first", -1)
 	var ratios []float64
 	var alone, watched time.Duration
 	for i := range rounds {
-		var one, other time.Duration
-		for first := range 2 { // the order alternates
-			if first == i%2 {
-				one = runSteps(t, store, fmt.Sprint(name, i, "-alone"), pace, func([]string) {})
-				continue
-			}
-			other = runSteps(t, store, fmt.Sprint(name, i), pace, func(ids []string) { pages("watch " + strings.Join(ids, " ")) })
-			pages("stop")
-			untilIdle(t)
-		}
+		cost := measure(fmt.Sprint("round-", i), i%2)
+		one, other := cost[1-i%2], cost[i%2]
 		alone, watched, ratios = alone+one, watched+other, append(ratios, float64(other)/float64(one))
-	}
-	if err := errors.Join(send.Close(), cmd.Wait()); err != nil {
-		t.Error(err)
 	}
 	slices.Sort(ratios)
 	n, ratio := time.Duration(rounds), float64(watched)/float64(alone)
@@ -211,43 +278,51 @@ func untilIdle(t *testing.T) {
 	}
 }
 
-// runSteps runs several agents at once, as one would be too little to measure, and returns the CPU time of a step. Each is in a
-// session that has begun, and each step waits for the pace.
-func runSteps(t *testing.T, store session.Store, name string, pace time.Duration, begun func(ids []string)) time.Duration {
+// Runs are runs of several agents at once, as one would be too little to measure. Each is in a session that has begun.
+type runs struct {
+	ids  []string
+	work []func() error
+}
+
+const atOnce, steps = 5, 100
+
+func beginRuns(t *testing.T, store session.Store, name string, pace time.Duration) *runs {
 	t.Helper()
-	const runs, steps = 5, 100
-	var ids []string
-	var work []func() error
-	for i := range runs {
+	all := &runs{}
+	for i := range atOnce {
 		id := fmt.Sprint(name, "-", i)
 		s, err := session.Open(t.Context(), store, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
 		a := stepping(t, s, steps, pace)
 		if _, err := a.Reply(t.Context(), s.State, agent.Say("Hello.")); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, id)
-		work = append(work, func() error {
+		all.ids = append(all.ids, id)
+		all.work = append(all.work, func() error {
 			_, err := a.Reply(t.Context(), s.State, agent.Say("Look."))
-			return err
+			return errors.Join(err, s.Close())
 		})
 	}
-	begun(ids)
+	return all
+}
+
+// run returns the CPU time of a step.
+func (all *runs) run(t *testing.T) time.Duration {
+	t.Helper()
 	runtime.GC() // of what was before
 	begin := cpu(t)
 	var wait sync.WaitGroup
-	for _, run := range work {
+	for _, work := range all.work {
 		wait.Go(func() {
-			if err := run(); err != nil {
+			if err := work(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wait.Wait()
-	return (cpu(t) - begin) / (runs * (steps + 1))
+	return (cpu(t) - begin) / (atOnce * (steps + 1))
 }
 
 // stepping returns an agent that answers, and then calls a tool in each of its steps.
