@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -71,8 +72,15 @@ type piece struct {
 }
 
 // newPiece returns the piece for c and err. A block of a wrong type, or a typed nil, becomes an error: such a block could
-// make a consumer panic on a goroutine that does not recover.
+// make a consumer panic on a goroutine that does not recover. An error whose method Error panics, such as a nil pointer
+// of a type of errors, panics here for the same reason: the callers recover.
 func newPiece(c Chunk, err error) piece {
+	if err != nil {
+		_ = err.Error()
+	}
+	if p := c.Progress; p != nil && !isFinite(p.Done+p.Total) { // JSON cannot express it
+		c.Progress = nil
+	}
 	valid := false
 	switch b := c.Block.(type) {
 	case nil:
@@ -87,6 +95,8 @@ func newPiece(c Chunk, err error) piece {
 	}
 	return piece{chunk: c, err: err}
 }
+
+func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 // errNoReturn is the error of a tool that called runtime.Goexit, as t.FailNow of package testing does: there is no panic
 // to recover.

@@ -64,6 +64,8 @@ func TestBadCalls(t *testing.T) {
 			runtime.Goexit()
 		case "nothing":
 			return "", errors.New("")
+		case "nil pointer":
+			return "", (*brokenError)(nil)
 		}
 		return "ok", nil
 	}))
@@ -88,6 +90,7 @@ func TestBadCalls(t *testing.T) {
 		{"tool returns error", `{"n":1,"unit":"celsius","do":"fail"}`, true, []string{"disk full"}},
 		{"tool returns an empty error", `{"n":1,"unit":"celsius","do":"nothing"}`, true, []string{"without saying why"}},
 		{"tool panics", `{"n":1,"unit":"celsius","do":"panic"}`, true, []string{"panic: index out of range"}},
+		{"tool returns a nil pointer as its error", `{"n":1,"unit":"celsius","do":"nil pointer"}`, true, []string{"panic: ", "nil pointer"}},
 		{"tool ends its goroutine", `{"n":1,"unit":"celsius","do":"exit"}`, true, []string{"ended its goroutine"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -108,6 +111,28 @@ func TestBadCalls(t *testing.T) {
 				t.Errorf("a stack, or too long: %s", res.Text())
 			}
 		})
+	}
+}
+
+// A brokenError is an error whose method Error panics for a nil pointer, as those of most packages do.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
+// TestProgressThatIsNoNumber: JSON has no NaN, so neither an event nor an MCP message could report such progress.
+func TestProgressThatIsNoNumber(t *testing.T) {
+	zero := 0.0
+	loads := tool.Must(tool.NewStream("loads", "Loads.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			_ = yield(tool.Chunk{Progress: &tool.Progress{Done: zero / zero}}, nil) &&
+				yield(tool.Chunk{Progress: &tool.Progress{Done: 1, Total: 1 / zero}}, nil) &&
+				yield(tool.Text("loaded"), nil)
+		}
+	}))
+	for c, err := range tool.Run(t.Context(), loads, tool.Call{Name: "loads", Input: json.RawMessage(`{}`)}) {
+		if err != nil || c.Progress != nil {
+			t.Errorf("%+v, %v", c.Progress, err)
+		}
 	}
 }
 

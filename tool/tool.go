@@ -143,7 +143,11 @@ func Preview(ctx context.Context, t Tool, input json.RawMessage) (text string, e
 			text, err = "", nil
 		}
 	}()
-	return p.Preview(ctx, input)
+	text, err = p.Preview(ctx, input)
+	if err != nil {
+		_ = err.Error() // may panic, as for a nil pointer
+	}
+	return text, err
 }
 
 // A Reminder returns a text that the model should read again after compaction removed

@@ -357,6 +357,41 @@ func TestHostileSource(t *testing.T) {
 	}
 }
 
+// A brokenError is an error whose method Error panics for a nil pointer, as those of most packages do.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
+type brokenSource struct{ tools []tool.Tool }
+
+func (s brokenSource) Tools(context.Context) ([]tool.Tool, error) {
+	if s.tools == nil {
+		return nil, (*brokenError)(nil)
+	}
+	return s.tools, nil
+}
+
+// TestBrokenErrors: an error that cannot be read, or a tool that cannot be described, is a failure of its source or hook
+// like any other.
+func TestBrokenErrors(t *testing.T) {
+	hook := group("hook")
+	hook.OnActivate = func(context.Context) error { return (*brokenError)(nil) }
+	for name, src := range map[string]tool.Source{"error": brokenSource{}, "tool": brokenSource{[]tool.Tool{(*fake)(nil)}}} {
+		server := toolkit.Group{Name: "server", Description: "A server.", Sources: []tool.Source{src}}
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("a")}, Groups: []toolkit.Group{server, hook}})
+		s := new(toolkit.Scope)
+		if _, err := tk.Enable(t.Context(), s, "server"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if v := newView(t, tk, s); len(v.Skipped()) != 1 {
+			t.Errorf("%s: skipped %+v", name, v.Skipped())
+		}
+		if _, err := tk.Enable(t.Context(), s, "hook"); err == nil || !strings.Contains(err.Error(), "hook") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestHangingSource: a source that does not answer is skipped after a timeout, without
 // an effect on others; a context that ends is an error.
 func TestHangingSource(t *testing.T) {

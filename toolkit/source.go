@@ -171,16 +171,23 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("listing its tools panicked: %v", r)
+			tools, err = nil, fmt.Errorf("listing its tools panicked: %v", r)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	tools, err = s.inner.Tools(ctx)
-	if err == nil && slices.Contains(tools, nil) {
-		return nil, errors.New("the source listed a nil tool")
+	if err != nil {
+		_ = err.Error() // may panic, as for a nil pointer
+		return nil, err
 	}
-	return tools, err
+	for _, t := range tools {
+		if t == nil {
+			return nil, errors.New("the source listed a nil tool")
+		}
+		_ = t.Info() // the same
+	}
+	return tools, nil
 }
 
 // instructions returns the instructions of a source that was listed, if it has any.

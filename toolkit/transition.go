@@ -452,5 +452,8 @@ func call(ctx context.Context, hook func(context.Context) error) (err error) {
 			err = fmt.Errorf("the hook panicked: %v", r)
 		}
 	}()
-	return hook(ctx)
+	if err = hook(ctx); err != nil {
+		_ = err.Error() // may panic, as for a nil pointer
+	}
+	return err
 }
