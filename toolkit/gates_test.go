@@ -183,6 +183,35 @@ func TestViewOfMovingScope(t *testing.T) {
 	}
 }
 
+// TestViewOfByUser: a control may show who has opened a group, so a view with another answer is not reused, neither for
+// the same scope nor for another one.
+func TestViewOfByUser(t *testing.T) {
+	control := &toolkit.Control{Tools: func(_ *toolkit.Toolkit, _ *toolkit.Scope, groups []toolkit.GroupInfo) []tool.Tool {
+		tools := fakes("by_model", "by_user")
+		if groups[0].ByUser {
+			return tools[1:]
+		}
+		return tools[:1]
+	}}
+	tk := newToolkit(t, toolkit.Config{Control: control, Groups: []toolkit.Group{group("g", "x")}})
+	model, user := new(toolkit.Scope), new(toolkit.Scope)
+	for _, s := range []*toolkit.Scope{model, user} {
+		out, err := tk.Enable(t.Context(), s, "g")
+		if err != nil || !slices.Equal(listed(newView(t, tk, s)), []string{"by_model", "x"}) {
+			t.Fatalf("listed %q, %v", listed(newView(t, tk, s)), err)
+		}
+		if s == user {
+			s.ByUser(out)
+		}
+	}
+	if got := listed(newView(t, tk, user)); !slices.Equal(got, []string{"by_user", "x"}) {
+		t.Errorf("opened by the user: listed %q", got)
+	}
+	if got := listed(newView(t, tk, model)); !slices.Equal(got, []string{"by_model", "x"}) {
+		t.Errorf("opened by the model: listed %q", got)
+	}
+}
+
 // TestListedOnce: views that need the same list at the same time fetch it once.
 func TestListedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,9 +44,9 @@ func (s *Scope) Active() ([]string, bool) {
 // ByUser records that the user, not the model, caused the transition with this outcome, such as with a button. It only
 // changes what [GroupInfo].ByUser and event.Group.By report.
 func (s *Scope) ByUser(out Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byUser = slices.Concat(slices.DeleteFunc(slices.Clone(s.byUser), out.has), out.Closed, out.Opened)
+	s.change(func() {
+		s.byUser = slices.Concat(slices.DeleteFunc(slices.Clone(s.byUser), out.has), out.Closed, out.Opened)
+	})
 }
 
 // Phase returns the current phase; "undefined" if there is none. "undefined" is a phase
@@ -147,7 +147,7 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 // key returns a string that is equal only for states in which the same tools are visible, in the same order.
 func (r *scopeState) key() string {
 	b := strconv.AppendBool(make([]byte, 0, 64), r.ceiling.isSet)
-	for _, names := range [...][]string{r.ceiling.names, r.active, {r.phase}} {
+	for _, names := range [...][]string{r.ceiling.names, r.active, r.byUser, {r.phase}} {
 		b = strconv.AppendInt(b, int64(len(names)), 10)
 		for _, name := range names {
 			b = strconv.AppendQuote(b, name)
