@@ -329,8 +329,8 @@ type Window struct {
 	// messages, in fixed fields (goal, decisions, files, facts, open tasks, …) or else in plain text. If the model gives
 	// no summary, whole turns (a message of the user and what follows it) are dropped, and a note tells the model.
 	// A conversation is also shortened when a server rejects a request for its length. Keep is the share of the window
-	// for the newest messages, which stay verbatim; 0 means 0.1. Open groups, skills and tasks are repeated after the
-	// summary.
+	// for the newest messages, which stay verbatim, at most half of Compact; 0 means 0.1, or half of Compact if that is
+	// less. Open groups, skills and tasks are repeated after the summary.
 	Compact, Keep float64
 
 	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
@@ -350,9 +350,13 @@ type Window struct {
 const defaultWindow = 128_000
 
 func (w *Window) setDefaults(m model.Model) error {
-	if w.Compact > 1 || w.Keep < 0 || w.Compact > 0 && w.Keep >= w.Compact {
-		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact must be at most 1 and Keep less than Compact", w.Compact, w.Keep)
+	w.Compact = cmp.Or(w.Compact, 0.8)
+	// With a larger Keep the newest messages and a summary do not fit next to the system prompt and the tools: all
+	// messages would be summarised. NaN is rejected, too.
+	if !(w.Compact <= 1 && w.Keep >= 0) || w.Compact > 0 && w.Keep > w.Compact/2 {
+		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact must be at most 1, and Keep from 0 to half of Compact", w.Compact, w.Keep)
 	}
+	w.Keep = cmp.Or(w.Keep, max(0, min(0.1, w.Compact/2)))
 	if windowed, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
 		w.Tokens = windowed.ContextWindow()
 	}
@@ -361,7 +365,6 @@ func (w *Window) setDefaults(m model.Model) error {
 		w.Tokens = entry.Prompt() // 0 for an unknown model
 	}
 	w.Tokens = cmp.Or(w.Tokens, defaultWindow)
-	w.Compact, w.Keep = cmp.Or(w.Compact, 0.8), cmp.Or(w.Keep, 0.1)
 	w.MaxResult = cmp.Or(w.MaxResult, min(100_000, w.Tokens))
 	w.MaxData = cmp.Or(w.MaxData, 20)
 	return nil

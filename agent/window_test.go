@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -424,4 +425,35 @@ func followed(last *message.ToolResult, msgs []*message.Message, readOn *regexp.
 	}
 	*got += parts[1]
 	return calls(fmt.Sprintf(`r%d %s %s`, steps, parts[2], parts[3]))
+}
+
+// TestWindowShares checks which shares of the window an agent accepts, and its defaults.
+func TestWindowShares(t *testing.T) {
+	nan := math.NaN()
+	for _, row := range []struct{ compact, keep, wantCompact, wantKeep float64 }{ // wantKeep is -1 for an error
+		{0, 0, 0.8, 0.1},
+		{0, 0.4, 0.8, 0.4},
+		{0, 0.9, 0.8, -1},
+		{0, 0.41, 0.8, -1},
+		{0.8, 0.6, 0.8, -1},
+		{1, 0.5, 1, 0.5},
+		{0.1, 0, 0.1, 0.05},
+		{0.1, 0.1, 0.1, -1},
+		{1.1, 0, 1.1, -1},
+		{0, -0.1, 0.8, -1},
+		{-1, 0, -1, 0},
+		{-1, 0.9, -1, 0.9},
+		{nan, 0, nan, -1},
+		{0, nan, 0.8, -1},
+	} {
+		w := Window{Compact: row.compact, Keep: row.keep}
+		err := w.setDefaults(scripted.New())
+		if row.wantKeep < 0 {
+			if want := fmt.Sprintf("Window.Compact is %g and Keep %g; Compact must be at most 1, and Keep from 0 to half of Compact", row.wantCompact, row.keep); err == nil || err.Error() != want {
+				t.Errorf("%g %g: %v, want %s", row.compact, row.keep, err, want)
+			}
+		} else if err != nil || w.Compact != row.wantCompact || w.Keep != row.wantKeep {
+			t.Errorf("%g %g: %g %g, %v", row.compact, row.keep, w.Compact, w.Keep, err)
+		}
+	}
 }
