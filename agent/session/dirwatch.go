@@ -81,7 +81,7 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 		return err
 	}
 	if !named {
-		return fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
+		return fmt.Errorf("the session was deleted: %w", fs.ErrNotExist)
 	}
 	if f == nil {
 		return nil

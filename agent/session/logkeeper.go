@@ -78,7 +78,7 @@ func decode(id string, recs []Record) (*agent.State, error) {
 		return nil, err
 	}
 	if st.ID != id {
-		return nil, fmt.Errorf("it contains the conversation %q; open it with that id", st.ID)
+		return nil, fmt.Errorf("the session contains the conversation %q; open it with that id", st.ID)
 	}
 	return st, nil
 }

@@ -208,7 +208,7 @@ func (l *log) refusal(ctx context.Context, seq int64, consumed []string, again b
 }
 
 func notWaiting(id string) error {
-	return fmt.Errorf("it consumes the input %q, which is not waiting", id)
+	return fmt.Errorf("the record consumes the input %q, which is not waiting", id)
 }
 
 // recordColumns has the members of a record as the values of columns.

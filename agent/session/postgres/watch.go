@@ -91,7 +91,7 @@ func (p *position) next(ctx context.Context) (events []session.Event, err error)
 	case err != nil:
 		return nil, err
 	case p.num != 0 && num != p.num:
-		return nil, fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("the session was deleted: %w", fs.ErrNotExist)
 	case max(p.after, 0) < gone:
 		return nil, fmt.Errorf("events up to number %d were removed: %w", gone, session.ErrGone)
 	}
