@@ -5,6 +5,7 @@ package mcpcontent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -41,6 +42,26 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	return value
 }
 
+// content is a piece of content of any type.
+type content struct {
+	Type     string    `json:"type"`
+	Text     *string   `json:"text"`
+	Data     *string   `json:"data"`
+	MIME     string    `json:"mimeType"`
+	URI      string    `json:"uri"`
+	Name     string    `json:"name"`
+	Title    string    `json:"title"`
+	About    string    `json:"description"`
+	Resource *resource `json:"resource"`
+}
+
+type resource struct {
+	URI  string  `json:"uri"`
+	MIME string  `json:"mimeType"`
+	Text *string `json:"text"`
+	Blob *string `json:"blob"`
+}
+
 // mustKeep reports whether raw is valid content of a known type that [Block] does not represent completely.
 // Invalid content is not kept, because a client may reject the whole result for it.
 func mustKeep(raw json.RawMessage) bool {
@@ -48,40 +69,30 @@ func mustKeep(raw json.RawMessage) bool {
 		return false
 	}
 	var members map[string]json.RawMessage
-	var c struct {
-		Type     string  `json:"type"`
-		Text     *string `json:"text"`
-		Data     *string `json:"data"`
-		MIME     *string `json:"mimeType"`
-		URI      *string `json:"uri"`
-		Name     *string `json:"name"`
-		Resource *struct {
-			URI  *string `json:"uri"`
-			Text *string `json:"text"`
-			Blob *string `json:"blob"`
-		} `json:"resource"`
+	var c content
+	var further struct { // what no block represents
+		Size        *float64                   `json:"size"`
+		Meta        map[string]json.RawMessage `json:"_meta"`
+		Annotations *struct {
+			Audience []string `json:"audience"`
+			Priority *float64 `json:"priority"`
+			Modified *string  `json:"lastModified"`
+		} `json:"annotations"`
 	}
-	if json.Unmarshal(raw, &members) != nil || strictjson.Unmarshal(raw, &c) != nil {
+	if json.Unmarshal(raw, &members) != nil || strictjson.Unmarshal(raw, &c) != nil || strictjson.Unmarshal(raw, &further) != nil {
 		return false
 	}
+	_, isData := c.block().(*message.Data)
 	switch c.Type {
 	case "text":
 		return c.Text != nil && len(members) > 2 // more than type and text
 	case "image", "audio":
-		if c.MIME == nil || c.Data == nil {
-			return false
-		}
-		family, _, _ := strings.Cut(*c.MIME, "/")
-		_, decoded := Block(raw).(*message.Data)
-		return decoded && (len(members) > 3 || family != c.Type) // more than type, data and mimeType; or audio with mimeType image/png
+		family, _, _ := strings.Cut(c.MIME, "/")
+		return isData && c.MIME != "" && (len(members) > 3 || family != c.Type) // more than type, data and mimeType; or audio with mimeType image/png
 	case "resource_link":
-		return c.URI != nil && c.Name != nil
+		return c.URI != "" && c.Name != ""
 	case "resource":
-		if c.Resource == nil || c.Resource.URI == nil {
-			return false
-		}
-		_, decoded := Block(raw).(*message.Data)
-		return c.Resource.Text != nil || c.Resource.Blob != nil && decoded
+		return c.Resource != nil && c.Resource.URI != "" && (c.Resource.Text != nil || isData)
 	}
 	return false
 }
@@ -158,32 +169,32 @@ func Block(raw json.RawMessage) message.Block {
 	if value := justText(raw); value != nil && json.Unmarshal(value, &text) == nil {
 		return &message.Text{Text: text}
 	}
-	var c struct {
-		Type     string          `json:"type"`
-		Text     *string         `json:"text"`
-		Data     *string         `json:"data"`
-		MIME     string          `json:"mimeType"`
-		URI      string          `json:"uri"`
-		Name     string          `json:"name"`
-		Title    string          `json:"title"`
-		About    string          `json:"description"`
-		Resource json.RawMessage `json:"resource"`
-	}
+	var c content
 	if strictjson.Unmarshal(raw, &c) == nil {
-		switch {
-		case c.Type == "text" && c.Text != nil:
-			return &message.Text{Text: *c.Text}
-		case (c.Type == "image" || c.Type == "audio") && c.Data != nil:
-			return data(c.Name, c.MIME, *c.Data)
-		case c.Type == "resource_link" && c.URI != "":
-			return link(c.URI, c.MIME, c.Title, c.Name, c.About)
-		case c.Type == "resource" && c.Resource != nil:
-			if b := resource(c.Resource); b != nil {
-				return b
-			}
+		if b := c.block(); b != nil {
+			return b
 		}
 	}
 	return &message.Text{Text: string(raw)}
+}
+
+// block returns nil for content that is invalid or of an unknown type.
+func (c *content) block() message.Block {
+	switch {
+	case c.Type == "text" && c.Text != nil:
+		return &message.Text{Text: *c.Text}
+	case (c.Type == "image" || c.Type == "audio") && c.Data != nil:
+		return data(c.Name, c.MIME, *c.Data)
+	case c.Type == "resource_link" && c.URI != "":
+		return c.link()
+	case c.Type != "resource" || c.Resource == nil:
+		return nil
+	case c.Resource.Text != nil:
+		return &message.Text{Text: "resource " + c.Resource.URI + ":\n" + *c.Resource.Text}
+	case c.Resource.Blob != nil:
+		return data(c.Resource.URI, c.Resource.MIME, *c.Resource.Blob)
+	}
+	return nil
 }
 
 func data(name, mime, base64data string) message.Block {
@@ -198,38 +209,16 @@ func data(name, mime, base64data string) message.Block {
 }
 
 // link converts a resource link to text, because the model API could not fetch the resource.
-func link(uri, mime, title, name, about string) message.Block {
-	s := "resource " + uri
-	if title == "" {
-		title = name
-	}
-	if title != "" {
+func (c *content) link() message.Block {
+	s := "resource " + c.URI
+	if title := cmp.Or(c.Title, c.Name); title != "" {
 		s += " (" + title + ")"
 	}
-	if mime != "" {
-		s += ", " + mime
+	if c.MIME != "" {
+		s += ", " + c.MIME
 	}
-	if about != "" {
-		s += ": " + about
+	if c.About != "" {
+		s += ": " + c.About
 	}
 	return &message.Text{Text: s}
-}
-
-func resource(raw json.RawMessage) message.Block {
-	var r struct {
-		URI  string  `json:"uri"`
-		MIME string  `json:"mimeType"`
-		Text *string `json:"text"`
-		Blob *string `json:"blob"`
-	}
-	if strictjson.Unmarshal(raw, &r) != nil {
-		return nil
-	}
-	switch {
-	case r.Text != nil:
-		return &message.Text{Text: "resource " + r.URI + ":\n" + *r.Text}
-	case r.Blob != nil:
-		return data(r.URI, r.MIME, *r.Blob)
-	}
-	return nil
 }
