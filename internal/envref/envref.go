@@ -10,11 +10,18 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-var reference = lazy.Regexp(`\$\{([^${}]*)\}`)
+var (
+	reference  = lazy.Regexp(`\$\{([^${}]*)\}`)
+	badDefault = lazy.Regexp(`\$\{(?:env:)?([^${}]*?):-[^}]*[${]`)
+)
 
 // Expand replaces ${VAR}, ${env:VAR}, ${VAR:-default} and the variables of VS Code in s. The variable must be set unless
-// there is a default. dir is the directory of the configuration. The error is for the first reference without a value.
+// there is a default. dir is the directory of the configuration. The error is for the first reference without a value, or
+// for a default with a $ or a brace.
 func Expand(s, dir string) (string, error) {
+	if m := badDefault().FindStringSubmatch(s); m != nil {
+		return "", fmt.Errorf("the default of ${%s} has a $ or a brace, which a default cannot have; set %s in the environment, or change the default", m[1], m[1])
+	}
 	var first error
 	out := reference().ReplaceAllStringFunc(s, func(m string) string {
 		v, err := lookup(m[2:len(m)-1], dir)
