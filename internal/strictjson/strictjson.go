@@ -119,8 +119,8 @@ func (h *Head) note(name string, rest []byte) {
 	s.space()
 	switch name {
 	case "method", "result", "error":
-		h.Method = h.Method || name == "method"
 		if !bytes.HasPrefix(s.data[s.i:], []byte("null")) { // some clients write null for an absent member
+			h.Method = h.Method || name == "method"
 			h.kinds++
 		}
 		return

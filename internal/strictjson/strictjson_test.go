@@ -63,6 +63,22 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// TestHead checks the members of messages. Some clients write null for a member that is absent.
+func TestHead(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"id":1,"method":"a"}`:                                     "1 true",
+		`{"method":"a" , "id" : "b" }`:                              `"b" true`,
+		`{"method":"a"}`:                                            " true",
+		`{"id":1,"method":null,"result":{"method":"a","id":2}}`:     "1 false",
+		`{"id":{"id":[1]},"method": null,"result":null,"error":{}}`: `{"id":[1]} false`,
+	} {
+		head, err := Message([]byte(text))
+		if got := fmt.Sprintf("%s %v", head.ID, head.Method); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
 func TestUnmarshal(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name":"a","arguments":{"Name":1,"_Meta":2},"extra":{"Name":1}}`: "",
