@@ -84,3 +84,17 @@ func TestInputText(t *testing.T) {
 		}
 	}
 }
+
+// TestPreview marks a text that goes on.
+func TestPreview(t *testing.T) {
+	for text, want := range map[string]string{
+		"a  b\n c":                                "a b c",
+		"a" + strings.Repeat(" ", 1000) + "b":     "a …",
+		strings.Repeat(" ", 4*maxPreview-1) + "é": "…",
+		strings.Repeat("x", maxPreview+1):         strings.Repeat("x", maxPreview) + "…",
+	} {
+		if got := preview(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

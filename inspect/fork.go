@@ -43,7 +43,10 @@ func (h *Handler) fork(r *http.Request, id string) (any, error) {
 		return nil, badRequest(err.Error())
 	}
 	if h.opts.Resume == nil && (stored != storedVariant{} || req.Run) {
-		return nil, badRequest("this page cannot run the session; copy it without a message, model or settings, and run the copy with the program that it belongs to")
+		return nil, badRequest("this page cannot run sessions, so a copy can have no model or settings of its own, and is not run; leave out model, settings and run, and run the copy with the program that the session belongs to")
+	}
+	if _, ok := h.store.(session.Inbox); !ok && req.Say != "" {
+		return nil, badRequest("this store has no inbox for the message to the copy; copy the session without a message")
 	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
 	switch {

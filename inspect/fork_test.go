@@ -1,6 +1,9 @@
 package inspect_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -8,9 +11,12 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/inspect"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -130,6 +136,105 @@ func TestSealed(t *testing.T) {
 	}
 	if text, code := body(t, c, "POST", base+"api/sessions/sealed/fork", `{}`); code != http.StatusBadRequest || !strings.Contains(text, "sealed") {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+// A withoutInbox is a store that takes no inputs.
+type withoutInbox struct {
+	session.Store
+	session.Reader
+}
+
+// TestForkRefuses refuses what a copy cannot have, before it is stored.
+func TestForkRefuses(t *testing.T) {
+	s := store(t, "first")
+	c, base := client(t, withoutInbox{s, s.(session.Reader)}, inspect.Options{})
+	for send, want := range map[string]string{
+		`{"to":"copy","say":"And now?"}`: "without a message",
+		`{"to":"copy","run":true}`:       "leave out model, settings and run",
+		`{"to":"copy","model":"small"}`:  "leave out model, settings and run",
+	} {
+		if got, code := body(t, c, "POST", base+"api/sessions/first/fork", send); code != http.StatusBadRequest || !strings.Contains(got, want) {
+			t.Errorf("%s: %d %s", send, code, got)
+		}
+	}
+	if got, code := body(t, c, "GET", base+"api/sessions/copy", ""); code != http.StatusNotFound {
+		t.Errorf("there is a copy: %d %s", code, got)
+	}
+}
+
+// TestVariantOf only reads a State.
+func TestVariantOf(t *testing.T) {
+	st := &agent.State{ID: "s"}
+	if with, err := inspect.VariantOf(st); err != nil || with != (inspect.Variant{}) || len(st.Tools.Keys()) > 0 {
+		t.Errorf("%+v, %v; the State has %q", with, err, st.Tools.Keys())
+	}
+}
+
+// TestSameID shows the new session with the id of one that was deleted.
+func TestSameID(t *testing.T) {
+	s := session.Memory()
+	c, base := client(t, s, inspect.Options{})
+	for _, text := range []string{"One.", "Two."} {
+		if err := s.Delete(t.Context(), "s"); err != nil && text != "One." {
+			t.Fatal(err)
+		}
+		open, err := session.Open(t.Context(), s, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: open.Save})
+		if err == nil {
+			_, err = a.Reply(t.Context(), open.State, agent.Say(text))
+		}
+		if err = errors.Join(err, open.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if list, _ := body(t, c, "GET", base+"api/sessions", ""); !strings.Contains(list, text) {
+			t.Errorf("%q is not in %s", text, list)
+		}
+	}
+}
+
+// TestEditedRule refuses rules about other tools, which the agent would refuse after Keep has stored them.
+func TestEditedRule(t *testing.T) {
+	s := session.Memory()
+	look, err := tool.New("look", "Looks.", func(context.Context, struct{}) (string, error) { return "", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := session.Open(t.Context(), s, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Call("look", nil)), Toolkit: toolkit.Of(look), Save: open.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = a.Reply(t.Context(), open.State, agent.Say("Look.")); err == nil {
+		t.Fatal("the call does not wait")
+	}
+	q := open.State.Pending()[0].(*event.Approval)
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var kept []permission.Rule
+	c, base := client(t, s, inspect.Options{Keep: func(_ context.Context, _ string, rules []permission.Rule) error {
+		kept = append(kept, rules...)
+		return nil
+	}})
+	for _, rule := range []string{"look*", "*", "book", "look"} {
+		send := fmt.Sprintf(`{"call":%q,"question":%d,"allow":true,"keep":true,"rules":[%q]}`, q.Call, q.Question, rule)
+		want := http.StatusBadRequest
+		if rule == "look" {
+			want = http.StatusOK
+		}
+		if got, code := body(t, c, "POST", base+"api/sessions/s/answer", send); code != want {
+			t.Errorf("%s: %d %s", rule, code, got)
+		}
+	}
+	if len(kept) != 1 || kept[0].Tool != "look" {
+		t.Errorf("these rules are kept: %v", kept)
 	}
 }
 

@@ -226,8 +226,8 @@ func confirm(q *event.Approval, in answer) (event.Confirm, error) {
 			}
 			rule.Source = "edited"
 		}
-		if !rule.Names(q.Name) {
-			return event.Confirm{}, badRequest(fmt.Sprintf("the rule %s is not about %s; keep the name of the tool", rule, q.Name))
+		if rule.Tool != q.Name { // the agent would refuse the answer, and Options.Keep would keep a rule about other tools
+			return event.Confirm{}, badRequest(fmt.Sprintf("the rule %s is not only about %s; keep the name of the tool", rule, q.Name))
 		}
 		rules = append(rules, rule)
 	}

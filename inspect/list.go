@@ -162,7 +162,7 @@ func (h *Handler) digest(ctx context.Context, in session.Info) (d digest, fresh 
 	all.mu.Lock()
 	old, ok := all.byID[in.ID]
 	all.mu.Unlock()
-	if ok && old.of.Seq == in.Seq && old.of.Inputs == in.Inputs {
+	if ok && old.of.Seq == in.Seq && old.of.Inputs == in.Inputs && old.of.Updated.Equal(in.Updated) { // another session may have had the id
 		return old.digest, true, nil
 	}
 	if ok && in.Status == session.StatusWorking && time.Since(old.read) < min(max(2*busyEvery, 5000*old.took), time.Minute) {
@@ -225,10 +225,7 @@ const maxPreview = 200
 
 // preview returns the beginning of a text on one line.
 func preview(text string) string {
-	if len(text) > 4*maxPreview {
-		text = text[:4*maxPreview]
-	}
-	words := []rune(strings.Join(strings.Fields(visible.Text(text)), " "))
+	words := []rune(strings.Join(strings.Fields(visible.Text(visible.Cut(text, 4*maxPreview, "…"))), " "))
 	if len(words) > maxPreview {
 		return string(words[:maxPreview]) + "…"
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -24,7 +25,9 @@ type storedVariant struct {
 	Settings string `json:"settings,omitempty"`
 }
 
-var variantKey = toolstate.NewKey[storedVariant]("inspect.variant")
+const variantName = "inspect.variant"
+
+var variantKey = toolstate.NewKey[storedVariant](variantName)
 
 // VariantOf returns how a session runs: the zero Variant unless it is a copy that the page made with another model or
 // policy. A program that runs a session of such a store must not run it differently: the policy may be a stricter one.
@@ -38,6 +41,9 @@ func VariantOf(st *agent.State) (Variant, error) {
 }
 
 func storedIn(st *agent.State) (kept storedVariant, err error) {
+	if !slices.Contains(st.Tools.Keys(), variantName) { // Update would add it
+		return kept, nil
+	}
 	err = variantKey.Update(toolstate.With(context.Background(), &st.Tools), func(s *storedVariant) error { kept = *s; return nil })
 	return kept, err
 }
