@@ -366,14 +366,14 @@ const (
 	patience = 400 * time.Millisecond // the longest wait for a feed that has just begun to read
 )
 
-// wait is look, but first waits until enough, called with f locked, returns true, no event was added for quiet, or patience
-// has passed. The page gets later rows as updates.
+// wait is look, but first waits until the row at the path exists and enough, called with f locked, returns true, no event was
+// added for quiet, or patience has passed. The page gets later rows as updates.
 func (f *feed) wait(ctx context.Context, path string, from, n int, enough func(view) bool) (view, error) {
 	end := time.After(patience)
 	for {
 		v, err := f.look(path, from, n)
 		f.mu.Lock()
-		done := err != nil || v.problem != "" || enough(v)
+		done := v.problem != "" || err == nil && enough(v)
 		f.mu.Unlock()
 		if done {
 			return v, err
@@ -385,9 +385,9 @@ func (f *feed) wait(ctx context.Context, path string, from, n int, enough func(v
 		select {
 		case <-v.next:
 		case <-idle:
-			return v, nil
+			return v, err
 		case <-end:
-			return v, nil
+			return v, err
 		case <-ctx.Done():
 			return v, ctx.Err()
 		}

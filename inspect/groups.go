@@ -28,9 +28,14 @@ type span struct {
 
 // addSpan notes the groups of a request, if they have changed. Without groups it notes the list of tools.
 func (l *ledger) addSpan(ev *event.ModelStart, r *request) {
-	if n := len(l.spans); ev.Groups == nil && n > 0 && (len(l.spans[n-1].Groups) > 0 || l.spans[n-1].Digest == r.Digest) {
-		l.spans[n-1].Requests++
-		return
+	if n := len(l.spans); n > 0 {
+		last := &l.spans[n-1]
+		alike := func(a, b event.Group) bool { a.By = b.By; return a == b }
+		if ev.Groups == nil && (len(last.Groups) > 0 || last.Digest == r.Digest) ||
+			len(ev.Groups) > 0 && slices.EqualFunc(ev.Groups, last.Groups, alike) { // the first request of a process has all groups
+			last.Requests++
+			return
+		}
 	}
 	s := span{Row: r.Row, Step: r.Step, First: len(l.requests), Requests: 1, Tools: r.Tools, Digest: r.Digest, Groups: append([]event.Group{}, ev.Groups...)}
 	for _, p := range l.parts {

@@ -157,14 +157,15 @@ func (h *Handler) showRequests(r *http.Request, id string) (any, error) {
 	}
 	f, release := h.feed(id)
 	defer release()
-	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return len(f.timeline.ledger.requests) >= from+maxRequests })
+	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return len(f.timeline.ledger.requests)-maxRequests >= from })
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, list := &f.timeline.ledger, []request{}
-	for _, q := range l.requests[min(from, len(l.requests)):min(from+maxRequests, len(l.requests))] {
+	rest := l.requests[min(from, len(l.requests)):]
+	for _, q := range rest[:min(maxRequests, len(rest))] {
 		list = append(list, *q)
 	}
 	return map[string]any{"total": len(l.requests), "requests": list, "lost": l.lost, "cost": l.cost, "problem": v.problem}, nil

@@ -131,8 +131,12 @@ func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 func (h *Handler) showDetails(r *http.Request, id string) (any, error) {
 	f, release := h.feed(id)
 	defer release()
+	path := r.FormValue("row")
+	if _, err := f.wait(r.Context(), path, 0, 0, func(view) bool { return true }); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
-	row, err := f.timeline.at(r.FormValue("row"))
+	row, err := f.timeline.at(path)
 	var seqs []int64
 	var detail any
 	if err == nil {

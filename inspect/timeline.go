@@ -98,6 +98,7 @@ func (t *timeline) row(kind string, ev event.Event) (*row, int) {
 func (t *timeline) apply(ev event.Event, seq, record int64) int {
 	switch ev := ev.(type) {
 	case *event.RunStart:
+		t.interruptModel(ev.Time)
 		r, i := t.row(kindRun, ev)
 		if ev.Resumed {
 			r.Text = "continued"
@@ -105,6 +106,7 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		return i
 	case *event.ModelStart:
 		t.step = ev.Step
+		t.interruptModel(ev.Time)
 		r, i := t.row(kindModel, ev)
 		r.State, r.Name = "running", ev.Model
 		t.pending = i
@@ -139,14 +141,20 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 	case *event.End:
 		r, i := t.row(kindEnd, ev)
 		r.State, r.Fault = string(ev.Reason), preview(ev.Detail)
-		if t.pending >= 0 { // its model call has no answer
-			r := t.rows[t.pending]
-			r.State, r.End = string(message.OutcomeInterrupted), ev.Time
-			t.changed[t.pending] = true
-		}
+		t.interruptModel(ev.Time)
 		return i
 	}
 	return t.applyCall(ev, seq, record)
+}
+
+// interruptModel ends the model call that has no answer, if there is one: its answer broke off, or was empty.
+func (t *timeline) interruptModel(at time.Time) {
+	if t.pending >= 0 {
+		r := t.rows[t.pending]
+		r.State, r.End = string(message.OutcomeInterrupted), at
+		t.changed[t.pending] = true
+		t.pending = -1
+	}
 }
 
 // message completes the row of a model call, or appends one for another message.
@@ -225,11 +233,16 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		return i
 	case *event.Approval:
 		i := t.callRow(ev.Call, ev.Name, ev)
-		t.rows[i].State, t.rows[i].Why, t.rows[i].Decision = "asked", preview(ev.Reason), permission.Ask
+		r := t.rows[i]
+		r.State, r.Why = "asked", preview(ev.Reason)
+		if r.call == ev.Call {
+			r.Decision = permission.Ask
+		}
 		return i
 	case *event.External:
 		i := t.callRow(ev.Call, ev.Name, ev)
-		t.rows[i].State, t.rows[i].Text = "external", inputText(ev.Input)
+		r := t.rows[i]
+		r.State, r.Text = "external", cmp.Or(r.Text, inputText(ev.Input))
 		return i
 	case *event.Background:
 		i := t.callRow(ev.Call, ev.Name, ev)
@@ -266,9 +279,14 @@ var plainJSON = strings.NewReplacer(`\\`, `\\`, `\u0026`, "&", `\u003c`, "<", `\
 
 func inputText(input json.RawMessage) string { return preview(plainJSON.Replace(string(input))) }
 
-// callRow returns the row of a call.
+// callRow returns the row of a call. For a call of a sub-agent, which waits and is also in the nested timeline, it is the
+// row of the sub-agent.
 func (t *timeline) callRow(call, name string, ev event.Event) int {
 	if i, ok := t.calls[call]; ok {
+		return i
+	}
+	outer, _, ofSub := strings.Cut(call, "/")
+	if i, ok := t.calls[outer]; ok && ofSub {
 		return i
 	}
 	r, i := t.row(kindTool, ev)
@@ -277,9 +295,12 @@ func (t *timeline) callRow(call, name string, ev event.Event) int {
 	return i
 }
 
-// takeLane puts a call into the first free lane.
+// takeLane puts a call into the first free lane, unless it has one: a sub-agent starts again after an answer.
 func (t *timeline) takeLane(call string) int {
-	i := slices.Index(t.lanes, "")
+	i := slices.Index(t.lanes, call)
+	if i < 0 {
+		i = slices.Index(t.lanes, "")
+	}
 	if i < 0 {
 		i = len(t.lanes)
 		t.lanes = append(t.lanes, "")
@@ -335,9 +356,8 @@ func (t *timeline) addMessages(list []*message.Message) {
 			case *message.ToolResult:
 				i := t.callRow(b.ID, b.Name, ev)
 				t.endCall(i, m.Created, b.Outcome, b.Text())
-				if list, ok := t.rows[i].detail.([]any); ok {
-					t.rows[i].detail = append(list, b)
-				}
+				list, _ := t.rows[i].detail.([]any)
+				t.rows[i].detail = append(list, b)
 			}
 		}
 	}

@@ -197,6 +197,79 @@ func TestNoEvents(t *testing.T) {
 	}
 }
 
+// TestInterruptedModel ends the row of a model call without an answer when the next event says so, and not again later.
+func TestInterruptedModel(t *testing.T) {
+	c, base := client(t, store(t, "s",
+		map[string]any{"type": "model_start", "message": "m1", "step": 1},
+		map[string]any{"type": "discard", "message": "m1", "error": "reset"},
+		map[string]any{"type": "model_start", "message": "m2", "step": 1},
+		map[string]any{"type": "end", "reason": "interrupted"},
+		map[string]any{"type": "run_start"},
+		map[string]any{"type": "model_start", "message": "m3", "step": 1}, // the process ends
+		map[string]any{"type": "run_start", "resumed": true},
+		map[string]any{"type": "end", "reason": "limit"},
+	), inspect.Options{})
+	var got []string
+	for _, r := range rows(t, c, base+"api/sessions/s/rows?n=500") {
+		if r.Kind == "model" {
+			got = append(got, fmt.Sprint(r.State, " ", r.End.Sub(r.Start)))
+		}
+	}
+	if want := []string{"interrupted 2s", "interrupted 1s", "interrupted 1s"}; !slices.Equal(got, want) {
+		t.Errorf("the model calls are %q, want %q", got, want)
+	}
+}
+
+// TestSubAgentAsks shows the question of a sub-agent in the row of the sub-agent, which has one lane though it starts twice.
+func TestSubAgentAsks(t *testing.T) {
+	call := func(kind, id, name string) map[string]any {
+		return map[string]any{"type": kind, "call": id, "name": name, "outcome": "success", "reason": "test", "input": map[string]any{}}
+	}
+	c, base := client(t, store(t, "s",
+		call("tool_call", "call_1", "expert"), call("tool_start", "call_1", "expert"), call("approval", "call_1/call_1", "look"),
+		map[string]any{"type": "end", "reason": "waiting"},
+		map[string]any{"type": "run_start", "resumed": true},
+		call("tool_start", "call_1", "expert"), call("tool_result", "call_1", "expert"),
+		call("tool_call", "call_2", "book"), call("tool_start", "call_2", "book"),
+		call("tool_call", "call_3", "pay"), call("tool_start", "call_3", "pay"),
+		call("tool_call", "call_4", "expert"), call("tool_start", "call_4", "expert"), call("external", "call_4/call_1", "host"),
+	), inspect.Options{})
+	var got []string
+	for _, r := range rows(t, c, base+"api/sessions/s/rows?n=500") {
+		if r.Kind == "tool" {
+			got = append(got, fmt.Sprint(r.Name, " ", r.State, " ", r.Lane))
+		}
+	}
+	if want := []string{"expert success 1", "book running 1", "pay running 2", "expert external 3"}; !slices.Equal(got, want) {
+		t.Errorf("the calls are %q, want %q", got, want)
+	}
+}
+
+// TestFirstRequests asks a handler that has not read the session yet.
+func TestFirstRequests(t *testing.T) {
+	for path, want := range map[string]string{"details?row=1": `"limit"`, "details?row=0.0": "there is no row", "requests?from=9223372036854775807": `"total":0`} {
+		c, base := client(t, store(t, "s", map[string]any{"type": "run_start"}, map[string]any{"type": "end", "reason": "limit"}), inspect.Options{})
+		if got, code := body(t, c, "GET", base+"api/sessions/s/"+path, ""); !strings.Contains(got, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, got, want)
+		}
+	}
+}
+
+// TestGroupsOfNextProcess counts no change when the first request of the next process has the same groups.
+func TestGroupsOfNextProcess(t *testing.T) {
+	start := func(by string, isOpen bool) map[string]any {
+		return map[string]any{"type": "model_start", "step": 1, "groups": []any{map[string]any{"name": "a", "open": isOpen, "bytes": 100, "about": 10, "by": by}}}
+	}
+	c, base := client(t, store(t, "s", start("", false), start("model", true), start("", true), start("user", false)), inspect.Options{})
+	var got struct {
+		Spans []struct{ Requests int }
+		Was   struct{ Changes int }
+	}
+	if get(t, c, base+"api/sessions/s/groups", &got); got.Was.Changes != 2 || len(got.Spans) != 3 || got.Spans[1].Requests != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestIdle ends the feed of a session that no page shows.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
