@@ -24,8 +24,8 @@ import (
 type OAuth struct {
 	// Authorize sends the user to the page, waits until the authorization server redirects to RedirectURL, and
 	// returns the query of the redirect. It is called by one goroutine at a time and may take as long as
-	// Timeouts.Start. If Authorize is nil only a stored login is used, and a call that needs a new login fails with
-	// [ErrLogin]; see [HTTP.BeginLogin].
+	// Timeouts.Start. If Authorize is nil only a stored login is used, and a call that needs a new login, or one with more
+	// scopes, fails with [ErrLogin]; see [HTTP.BeginLogin].
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
@@ -116,6 +116,7 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 			ch.refresh = denials == 1
 		case res.StatusCode == http.StatusForbidden && ch.err == "insufficient_scope" && stepUps < maxStepUps:
 			stepUps++
+			ch.stepUp = true
 		default:
 			hideToken(res, attempt)
 			return res, nil
@@ -206,11 +207,17 @@ func (l *login) refreshOrLogin(ctx context.Context, old *grant, ch challenge) (*
 		// The refresh token is not valid any more.
 	}
 	if l.cfg.Authorize == nil {
-		ended := &grant{Issuer: site.Issuer, Scope: scope(site, old, ch)}
+		next := &grant{Issuer: site.Issuer, Scope: scope(site, old, ch)}
 		if old != nil {
-			ended.Client = old.Client
+			next.Client = old.Client
 		}
-		return nil, errors.Join(errors.New("there is no login, or it has ended"), l.save(ctx, ended))
+		cause := errors.New("there is no login, or it has ended")
+		// Other requests need fewer scopes. But the program of OAuth.Store asks the user only when a login without tokens is saved.
+		if _, ownStore := l.cfg.Store.(*loginFile); ownStore && old != nil && ch.stepUp {
+			next.Access, next.Refresh = old.Access, old.Refresh
+			cause = errors.New("the login does not have all scopes that this request needs; log in again")
+		}
+		return nil, errors.Join(cause, l.save(ctx, next))
 	}
 	page, p, err := l.begin(ctx, site, old, ch)
 	if err != nil {

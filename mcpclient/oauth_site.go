@@ -22,6 +22,7 @@ type challenge struct {
 	err, scope, metadata string
 
 	refresh bool // try the refresh token
+	stepUp  bool // the token is valid, but lacks scopes
 }
 
 // challengeOf reads the challenge of a response. If a parameter occurs twice, the first value counts.

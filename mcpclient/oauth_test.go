@@ -1,12 +1,15 @@
 package mcpclient
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -249,6 +252,44 @@ func TestReach(t *testing.T) {
 		}
 		if err := sameHost(to, []*http.Request{from}); (err == nil) != row.ok {
 			t.Errorf("from %s to %s: %v", row.from, row.to, err)
+		}
+	}
+}
+
+// TestLoginLacksScopes checks that a request which needs more scopes than a stored login has does not end that login, and
+// that the next login asks for all scopes.
+func TestLoginLacksScopes(t *testing.T) {
+	inner := server.NewStreamableHTTPServer(goServer())
+	g := &guard{oauthtest.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(string(body), "secret plans") {
+			w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="write"`)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		inner.ServeHTTP(w, r)
+	}))}
+	for _, dir := range []string{"", t.TempDir()} {
+		var asked atomic.Int64
+		cfg := g.config(&asked)
+		oauth := cfg.Transport.(HTTP).OAuth
+		oauth.Dir = dir
+		c := connect(t, cfg)
+		c.cfg.login.cfg.Authorize = nil // from now on only the stored login is used
+		echo := find(t, c, "echo")
+		for _, text := range []string{"hello", "secret plans", "hello"} {
+			res := mustRun(t, echo, `{"m":"`+text+`"}`)
+			if lacks := strings.Contains(res.Text(), "does not have all scopes"); lacks != (text != "hello") || !lacks && res.Text() != text {
+				t.Errorf("%s: %s", text, res.Text())
+			}
+		}
+		stored, err := c.cfg.login.load(t.Context())
+		if err != nil || stored.Access == "" || stored.Refresh == "" || !slices.Contains(strings.Fields(stored.Scope), "write") || asked.Load() != 1 {
+			t.Errorf("the login is %+v, %v; asked %d times", stored, err, asked.Load())
 		}
 	}
 }
