@@ -101,7 +101,10 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 		}
 		var schema map[string]any
 		_ = json.Unmarshal(req.Output.Schema, &schema) // CheckOutput has decoded it
-		p.OutputConfig.Format = sdk.BetaJSONSchemaOutputFormat(schema)
+		p.OutputConfig.Format = sdk.BetaJSONSchemaOutputFormat(splitTypes(schema).(map[string]any))
+		if made, _ := p.OutputConfig.Format.Schema.(map[string]any); made == nil { // the SDK cannot decode it; the server says what is wrong with it
+			p.OutputConfig.Format.Schema = req.Output.Schema
+		}
 	}
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -118,6 +121,31 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 		}
 	}
 	return nil
+}
+
+// splitTypes returns a schema with an anyOf in place of each list of types, which the SDK cannot decode.
+func splitTypes(schema any) any {
+	switch v := schema.(type) {
+	case []any:
+		for i := range v {
+			v[i] = splitTypes(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = splitTypes(v[name])
+		}
+		types, _ := v["type"].([]any)
+		var branches []any
+		for _, t := range types {
+			b := maps.Clone(v)
+			b["type"] = t
+			branches = append(branches, b)
+		}
+		if branches != nil {
+			return map[string]any{"anyOf": branches}
+		}
+	}
+	return schema
 }
 
 // setThinking sets the thinking of a request. Thinking is off where the API refuses it: if a tool must be called, if the

@@ -191,6 +191,9 @@ func outputConfig(raw json.RawMessage) error {
 	if json.Unmarshal(o["format"], &f) != nil || f.Type != "json_schema" {
 		return errors.New("output_config.format: Input tag does not match any of the expected tags: 'json_schema'")
 	}
+	if _, err := wiretest.DecodeObject(f.Schema); err != nil {
+		return fmt.Errorf("output_config.format.schema: %w", err)
+	}
 	return closedObjects("output_config.format.schema", f.Schema)
 }
 
