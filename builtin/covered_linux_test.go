@@ -15,13 +15,13 @@ import (
 // TestDenyRulesConfined runs commands whose files cannot be known in advance, in mode sandboxed: they must not
 // read or change what a deny rule for a file tool covers.
 func TestDenyRulesConfined(t *testing.T) {
-	dir := files(t, map[string]string{"data/x": "GUARDED\n", "a/b.pem": "GUARDED\n", "[id]/x": "GUARDED\n", "lock": "l\n", "gen/x": "l\n", "free": "free\n"})
+	dir := files(t, map[string]string{"data/x": "GUARDED\n", "a/b.pem": "GUARDED\n", "[id]/x": "GUARDED\n", "lock": "l\n", "gen/x": "l\n", "free": "free\n", "priv/deep/x": "GUARDED\n"})
 	if err := os.Symlink("../a/b.pem", filepath.Join(dir, "gen/link")); err != nil {
 		t.Fatal(err)
 	}
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
 	policy := &permission.Policy{Mode: permission.ModeSandboxed, Dirs: []string{dir}}
-	for _, text := range []string{"Read(data/**)", "Read(*.pem)", "Read([id]/x)", "Edit(lock)", "Write(gen/**)"} {
+	for _, text := range []string{"Read(data/**)", "Read(*.pem)", "Read([id]/x)", "Read(priv)", "Edit(lock)", "Write(gen/**)"} {
 		r, err := permission.ParseRule(text, permission.Deny)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestDenyRulesConfined(t *testing.T) {
 		return runApproved(bash, d, in).Text()
 	}
 	for _, code := range []string{
-		"cat data/x", "cat a/b.pem", "cat gen/link", "cat '[id]/x'", "mv data d && cat d/x", "cp -r data d; cat d/x", "ln a/b.pem c; cat c",
+		"cat data/x", "cat a/b.pem", "cat gen/link", "cat '[id]/x'", "cat priv/deep/x", "mv data d && cat d/x", "cp -r data d; cat d/x", "ln a/b.pem c; cat c",
 	} {
 		if got := run(code); strings.Contains(got, "GUARDED") {
 			t.Errorf("%s reads what a rule denies: %s", code, got)

@@ -174,7 +174,7 @@ func globsOf(p *permission.Policy, at pathrule.Place, selects func(*permission.R
 		if r.Pattern == "" || !selects(r) {
 			continue
 		}
-		globs, err := at.Globs(r.Pattern)
+		globs, err := at.DenyGlobs(r.Pattern)
 		if err != nil { // the invalid rule has already made the policy deny or ask
 			continue
 		}

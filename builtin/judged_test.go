@@ -255,6 +255,33 @@ func TestRaceWithLinks(t *testing.T) {
 	}
 }
 
+// TestAllowRuleOfSwappedLink checks that a rule for a directory allows nothing elsewhere after the model has replaced the
+// directory by a link, as a confined command can.
+func TestAllowRuleOfSwappedLink(t *testing.T) {
+	dir := files(t, map[string]string{"w/gen/a": "inside\n", "out/a": "outside\n"})
+	w := filepath.Join(dir, "w")
+	all := tools(t, Config{Dirs: []string{w}})
+	for _, pattern := range []string{"gen/**", w + "/gen/**", "gen/a"} {
+		for _, row := range []struct{ tool, in string }{
+			{"Write", `{"file_path":"gen/a","content":"x"}`}, {"Read", `{"file_path":"gen/a"}`}, {"Grep", `{"path":"gen","pattern":"x"}`},
+		} {
+			p := &permission.Policy{Dirs: []string{w}, Rules: []permission.Rule{{Tool: row.tool, Pattern: pattern, Behavior: permission.Allow}}}
+			call := tool.PermissionCall(all[row.tool], json.RawMessage(row.in))
+			if d := permission.Decide(p, call); d.Behavior != permission.Allow {
+				t.Errorf("%s %s under %s: %s", row.tool, row.in, pattern, d.Reason)
+			}
+			os.Rename(filepath.Join(w, "gen"), filepath.Join(w, "old"))
+			os.Symlink("../out", filepath.Join(w, "gen"))
+			call = tool.PermissionCall(all[row.tool], json.RawMessage(row.in))
+			if d := permission.Decide(p, call); d.Behavior != permission.Ask || len(d.Suggest) != 1 || !strings.Contains(d.Suggest[0].Pattern, "/out/") {
+				t.Errorf("%s %s under %s, outside: %s, suggests %v", row.tool, row.in, pattern, d.Behavior, d.Suggest)
+			}
+			os.Remove(filepath.Join(w, "gen"))
+			os.Rename(filepath.Join(w, "old"), filepath.Join(w, "gen"))
+		}
+	}
+}
+
 // swap exchanges a directory with a link to target until stop is called.
 func swap(t *testing.T, dir, target string) (stop func()) {
 	t.Helper()

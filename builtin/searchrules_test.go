@@ -33,6 +33,8 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 		{"", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
 		{"deny Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
 		{"deny Read(secret/)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"deny Read(secret)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"deny Read(secret)", "secret/deep", "deny", ""},
 		{"ask Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
 		{"typo Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
 		{"deny *(secret/**)", "sub", "sub/cert.pem", ""},

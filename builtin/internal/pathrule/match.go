@@ -7,23 +7,23 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Match reports whether pattern covers name for an allow rule: the path as written, and with links resolved. An invalid
-// pattern is an error.
+// Match reports whether pattern covers name, with links resolved, for an allow rule. An invalid pattern is an error.
 func (p Place) Match(pattern, name string) (bool, error) {
-	globs, err := p.globs(pattern, len(p.Dirs) == 0)
+	globs, err := p.globs(pattern, false)
 	if err != nil {
 		return false, err
 	}
-	abs, real := p.Abs(name), p.Real(name)
-	return real != "" && CoveredBy(globs, abs) && CoveredBy(globs, real), nil
+	real := p.Real(name)
+	return real != "" && CoveredBy(globs, real), nil
 }
 
 // MatchAny reports whether pattern covers name for a deny or ask rule: the path as written, or with links resolved. A
 // path that cannot be resolved counts as covered, an empty name does not.
 func (p Place) MatchAny(pattern, name string) (bool, error) {
-	globs, err := p.globs(pattern, true)
+	globs, err := p.DenyGlobs(pattern)
 	if err != nil {
 		return true, err
 	}
@@ -37,20 +37,29 @@ func (p Place) MatchAny(pattern, name string) (bool, error) {
 // MatchTree reports whether pattern may cover root or something below it, for
 // a deny or ask rule of a tool that walks directories.
 func (p Place) MatchTree(pattern, root string) (bool, error) {
-	globs, err := p.globs(pattern, true)
-	if err != nil {
+	if covered, err := p.MatchAny(pattern, root); covered || err != nil {
 		return true, err
 	}
+	globs, err := p.Globs(pattern)
 	abs, real := p.Abs(root), p.Real(root)
-	if real == "" {
-		return true, nil
-	}
-	return slices.ContainsFunc(globs, func(g string) bool { return reaches(g, abs) || reaches(g, real) }), nil
+	return slices.ContainsFunc(globs, func(g string) bool { return reaches(g, abs) || reaches(g, real) }), err
 }
 
-// Globs returns absolute patterns: a deny or ask rule with this pattern covers a path if one of them matches the path
-// as written or with links resolved.
+// Globs returns absolute patterns: a deny or ask rule with this pattern covers a path if one of them matches the path,
+// as written or with links resolved, or a directory above it; see [Place.DenyGlobs].
 func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
+
+// DenyGlobs returns Globs, and for each of them that ends in a name without wildcards also the pattern of everything
+// below: a deny or ask rule for a directory would protect nothing otherwise.
+func (p Place) DenyGlobs(pattern string) ([]string, error) {
+	globs, err := p.Globs(pattern)
+	for _, g := range globs {
+		if _, rest := splitFixed(g[strings.LastIndexByte(g, '/'):]); rest == "" {
+			globs = append(globs, strings.TrimSuffix(g, "/")+"/**")
+		}
+	}
+	return globs, err
+}
 
 // Fixed returns the part of a glob before the first segment with a wildcard, and whether that is the whole glob.
 func Fixed(glob string) (dir string, whole bool) {
@@ -60,16 +69,44 @@ func Fixed(glob string) (dir string, whole bool) {
 
 // CoveredBy reports whether one of the globs matches the clean absolute path name.
 func CoveredBy(globs []string, name string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool { return doublestar.MatchUnvalidated(g, name) })
+	return slices.ContainsFunc(globs, func(g string) bool { return matches(g, name) })
 }
 
 // TreeCoveredBy reports whether one of the globs matches dir and everything below it.
 func TreeCoveredBy(globs []string, dir string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool { return strings.HasSuffix(g, "/**") && doublestar.MatchUnvalidated(g, dir) })
+	return slices.ContainsFunc(globs, func(g string) bool { return strings.HasSuffix(g, "/**") && matches(g, dir) })
 }
 
-// Suggest returns the pattern for everything in the directory of name, or "" if that is unknown.
-func (p Place) Suggest(name string) string {
+func matches(glob, name string) bool {
+	if strings.Contains(glob, "[!") || strings.Contains(glob, "[^") { // would match a slash
+		glob = class().ReplaceAllStringFunc(glob, func(m string) string {
+			if m[0] == '[' && (m[1] == '!' || m[1] == '^') {
+				return m[:2] + "/" + m[2:]
+			}
+			return m
+		})
+	}
+	return doublestar.MatchUnvalidated(glob, name)
+}
+
+// Suggest returns the pattern for everything in the directory of name, or "" if that is unknown. If name is a link to
+// another directory, the pattern is for that directory.
+func (p Place) Suggest(name string) string { return p.covering(p.suggest, name) }
+
+// SuggestTree returns the pattern for dir and everything below it, or "" if that is unknown. The pattern is relative if
+// dir is relative and below the directory that relative patterns are relative to.
+func (p Place) SuggestTree(dir string) string { return p.covering(p.suggestTree, dir) }
+
+// covering returns the suggestion for name, or for the target of its links if the first does not cover that.
+func (p Place) covering(suggest func(string) string, name string) string {
+	pattern, real := suggest(name), p.Real(name)
+	if ok, _ := p.Match(pattern, name); ok || real == "" {
+		return pattern
+	}
+	return suggest(real)
+}
+
+func (p Place) suggest(name string) string {
 	name = p.clean(name)
 	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not the text before the last slash
 		name = p.Abs(name)
@@ -77,12 +114,10 @@ func (p Place) Suggest(name string) string {
 	if name == "" {
 		return ""
 	}
-	return p.SuggestTree(path.Dir(name))
+	return p.suggestTree(path.Dir(name))
 }
 
-// SuggestTree returns the pattern for dir and everything below it, or "" if that is unknown. The pattern is relative if
-// dir is relative and below the directory that relative patterns are relative to.
-func (p Place) SuggestTree(dir string) string {
+func (p Place) suggestTree(dir string) string {
 	dir = p.clean(dir)
 	switch {
 	case dir == "/":
@@ -100,7 +135,7 @@ func (p Place) SuggestTree(dir string) string {
 	case base != "/" && Below(abs, base) && abs[len(base)+1] != '~': // "~" at the start would mean the home directory
 		return escape(abs[len(base)+1:]) + "/**"
 	}
-	return p.SuggestTree(abs)
+	return p.suggestTree(abs)
 }
 
 // clean is path.Clean without a change of meaning, such as from "./~" to "~" or from "~/../a" to "a": then it returns
@@ -123,8 +158,10 @@ func (p Place) base() string {
 
 // globs returns absolute patterns, one of which must match. Brackets and braces in pattern may also mean themselves, as
 // people do not escape them in directory names such as [id]. The part before the first wildcard may also be a link to
-// what must match. If anywhere is set, a pattern without a slash, or one that starts with "**", applies everywhere.
-func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
+// what must match, but not for an allow rule if the model may have made the link: if it is in a working directory, and
+// its target is not. A deny or ask pattern without a slash, or one that starts with "**", applies everywhere.
+func (p Place) globs(pattern string, deny bool) ([]string, error) {
+	anywhere := deny || len(p.Dirs) == 0
 	bad := func(why string) ([]string, error) {
 		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
 	}
@@ -135,6 +172,10 @@ func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 		return bad("it has a NUL byte")
 	case !doublestar.ValidatePattern(pattern):
 		return bad("unbalanced brackets or braces, or a backslash at the end")
+	case strings.ContainsAny(pattern, "[{"):
+		if why := misread(pattern); why != "" {
+			return bad(why)
+		}
 	}
 	if strings.Contains(pattern, `\/`) {
 		pattern = plainSlashes.Replace(pattern)
@@ -171,11 +212,46 @@ func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 	}
 	for _, g := range all {
 		fixed, rest := splitFixed(g)
-		if real := p.Real(unescape(fixed)); real != "" && real != unescape(fixed) {
+		fixed = unescape(fixed)
+		if real := p.Real(fixed); real != "" && real != fixed && (deny || p.BelowAny(real, p.Dirs) || !p.linkInDirs(fixed)) {
 			all = append(all, strings.TrimSuffix(escape(real), "/")+rest)
 		}
 	}
 	return all, nil
+}
+
+// linkInDirs reports whether one of the links that name leads through is in a working directory.
+func (p Place) linkInDirs(name string) bool {
+	found, q := false, p
+	q.Readlink = func(link string) (string, error) {
+		target, err := p.Target(link)
+		found = found || err == nil && p.BelowAny(link, p.Dirs)
+		return target, err
+	}
+	q.Real(name)
+	return found
+}
+
+var (
+	escaped      = lazy.Regexp(`\\.`)
+	class        = lazy.Regexp(`\\.|\[[!^]?(\\.|[^]\\/])+\]`)
+	shellClass   = lazy.Regexp(`\[[^]/]*\[(:\w+:|=.=|\..\.)\]`)
+	slashInClass = lazy.Regexp(`\[[^]/]*/[^]]*\]`)
+	pathInBraces = lazy.Regexp(`^\{(.*,)?\{*~|(^|/)\{(.*,)?\{*/|\{(.*[,/])?\{*\.\.?[,}/].*`)
+)
+
+// misread returns why a pattern would not match what its author means, or "". A deny rule must not silently cover less.
+func misread(pattern string) string {
+	pattern = escaped().ReplaceAllLiteralString(pattern, "x")
+	switch {
+	case shellClass().MatchString(pattern):
+		return "classes such as [:alpha:] are not supported; write a range such as [a-z]"
+	case slashInClass().MatchString(pattern):
+		return `brackets match no "/"; write a rule for each directory`
+	case pathInBraces().MatchString(pattern):
+		return `an alternative in braces cannot begin with "/" or "~", or contain "." or ".."; write a rule for each`
+	}
+	return ""
 }
 
 // plainSlashes removes a backslash before a slash, which always ends a segment, unless the backslash is itself escaped.

@@ -6,7 +6,7 @@
 //
 //	at := pathrule.Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}}
 //	at.Inside("src/main.go")             // below a working directory, links resolved
-//	at.Match("src/**", "src/main.go")    // allow: the path as written and its target
+//	at.Match("src/**", "src/main.go")    // allow: the target of the path
 //	at.MatchAny("/etc/**", "src/link")   // deny, ask: the path as written or its target
 //	at.MatchTree("/secret/**", "/")      // deny, ask for a search: may the search reach a path of the pattern?
 //
@@ -16,7 +16,9 @@
 // character. "~" at the start is the home directory, "/" at the end means "/**". A relative pattern is relative to
 // the first working directory, or to the current directory if there are no working directories. A deny or ask pattern
 // without a slash, or one that starts with "**", applies everywhere; an allow pattern does so only if there are no
-// working directories.
+// working directories. A deny or ask pattern that ends in a name without wildcards also covers what is below it.
+// An allow pattern for a link covers the link's target, unless the link leads out of a working directory: the model may
+// have made it.
 //
 // Names are compared byte by byte, as on Linux. On a file system that
 // ignores case a deny rule must name every spelling that matters.

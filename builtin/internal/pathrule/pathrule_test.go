@@ -118,7 +118,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	for link, target := range map[string]string{
-		"work/hooks": ".git/hooks", "work/out": "../out", "work/loop": "loop", "work/in": "src", "alias": "work",
+		"work/hooks": ".git/hooks", "work/out": "../out", "work/loop": "loop", "work/in": "src", "alias": "work", "work/file": "../out/a",
 	} {
 		if err := os.Symlink(target, filepath.Join(tmp, link)); err != nil {
 			t.Fatal(err)
@@ -153,6 +153,18 @@ func TestLinks(t *testing.T) {
 	if ok, _ := at.Match("**", "out/a"); ok {
 		t.Error("an allow rule follows a link out of its tree")
 	}
+	for _, swapped := range []string{"out/**", work + "/out/**", filepath.Join(tmp, "alias/out/**")} { // the model may have made the link
+		if ok, _ := at.Match(swapped, "out/a"); ok {
+			t.Errorf("%s allows what a link leads to", swapped)
+		}
+	}
+	for _, name := range []string{"out/a", work + "/out/a", filepath.Join(tmp, "alias/out/a"), "../alias/src/a", "in/a", "file"} {
+		if pattern := at.Suggest(name); pattern == "" {
+			t.Errorf("nothing is suggested for %s", name)
+		} else if ok, err := at.Match(pattern, name); !ok || err != nil {
+			t.Errorf("Suggest(%q) = %q does not cover it: %v", name, pattern, err)
+		}
+	}
 	if ok, _ := at.Match(filepath.Join(tmp, "alias")+"/**", filepath.Join(tmp, "alias", "src", "a")); !ok {
 		t.Error("an allow rule for a linked directory does not cover what is below it")
 	}
@@ -173,11 +185,15 @@ func TestCoveredBy(t *testing.T) {
 		{"secret/**", "/w/secret/a/b", true, true}, {"secret/**", "/w/secret", true, true}, {"secret/", "/w/secret/a", true, true},
 		{"secret/**", "/w/secrets", false, false}, {"secret/**", "/w", false, false},
 		{"link/**", "/w/secret/a", true, true}, {"link/**", "/w/link/a", true, true},
-		{"secret/*", "/w/secret/a", true, false}, {"secret/*", "/w/secret/a/b", false, false}, {"secret", "/w/secret", true, false},
+		{"secret/*", "/w/secret/a", true, false}, {"secret/*", "/w/secret/a/b", false, false}, {"secret", "/w/secret", true, true},
 		{"*.pem", "/w/a/b.pem", true, false}, {"*.pem", "/w/a/b.pemx", false, false}, {"**/deep/**", "/w/a/deep/b", true, true},
 		{"/**", "/w", true, true}, {"~/**", "/home/u/a", true, true}, {"[id]/**", "/w/[id]/a", true, true},
+		{"secret", "/w/x/secret/a", true, true}, {"./secret", "/w/secret/a", true, true}, {"x/secret", "/w/x/secret/a/b", true, true},
+		{"/srv/[id]", "/srv/[id]/a", true, true}, {"/srv/[id]", "/srv/i/a", false, false}, {"~", "/home/u/a", true, true}, {"a.pem", "/w/a.pem", true, true},
+		{"a[!b]c", "/w/a/c", false, false}, {"a[^b]c", "/w/axc", true, false}, {`a\[!b]`, "/w/a[!b]", true, true}, {"src{/a,/b}", "/w/src/b", true, true},
+		{"x{~,}", "/w/x~", true, false}, {"[[...s]]/a", "/w/[[...s]]/a", true, true},
 	} {
-		globs, err := at.Globs(row.pattern)
+		globs, err := at.DenyGlobs(row.pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +214,9 @@ func TestCoveredBy(t *testing.T) {
 
 func TestPatternErrors(t *testing.T) {
 	at := Place{Cwd: "/work"}
-	for _, p := range []string{"", " ", "a[", "{a", `a\`, "a*/../b", "~/x", "a\x00"} {
+	for _, p := range []string{"", " ", "a[", "{a", `a\`, "a*/../b", "~/x", "a\x00",
+		"{/etc/**,secret/**}", "{secret,~/secret}/**", "{./a,b}", "{a,../b}/**", "{a,b/../c}", "a/{b,..}", "a/{b,/c}", "{{/a,b},c}",
+		"[[:alpha:]]", "a[b[:digit:]]", "[[=a=]]", "[[.a.]]", "[a/b]"} {
 		if ok, err := at.Match(p, "/work/a"); ok || err == nil {
 			t.Errorf("Match(%q) = %v, %v", p, ok, err)
 		}
