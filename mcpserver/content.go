@@ -45,6 +45,7 @@ func (r *request) result(res *message.ToolResult) object {
 	meta := maps.Clone(res.Meta)
 	delete(meta, mcpcontent.Key)
 	delete(meta, mcp.MetaKeyServerInfo) // the upstream server's
+	maps.DeleteFunc(meta, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
 	if len(meta) > 0 {
 		o["_meta"] = meta
 	}

@@ -91,7 +91,7 @@ func describeTool(info tool.Info, labels []string) object {
 		o["outputSchema"] = info.Output
 	}
 	switch {
-	case len(info.Annotations) > 0 && info.Annotations[0] == '{':
+	case len(info.Annotations) > 0 && info.Annotations[0] == '{' && json.Valid(info.Annotations):
 		o["annotations"] = info.Annotations
 	case info.ReadOnly:
 		o["annotations"] = object{"readOnlyHint": true}

@@ -3,11 +3,16 @@ package mcpserver_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -44,6 +49,60 @@ func TestNotUTF8(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestResultsThatAreNoJSON checks that a client gets an answer with its id if a tool yields JSON that cannot be encoded.
+func TestResultsThatAreNoJSON(t *testing.T) {
+	broken := json.RawMessage(`{broken`)
+	yields := tool.Must(tool.New("yields", "Yields.", func(context.Context, struct{}) (*tool.Result, error) {
+		return &tool.Result{Blocks: []message.Block{&message.Text{Text: "done"}}, Meta: map[string]json.RawMessage{"a": broken, "b": json.RawMessage(`1`)}}, nil
+	}))
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(yields, annotated{named("x"), broken}), Policy: open})
+	for _, row := range []struct{ msg, want string }{
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"yields"}}`, `{"jsonrpc":"2.0","id":7,"result":{"_meta":{"b":1},"content":[{"text":"done","type":"text"}]}}`},
+		{`{"jsonrpc":"2.0","id":8,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":8,"result":{"tools":[{`},
+	} {
+		var out bytes.Buffer
+		if err := s.ServeStdio(t.Context(), strings.NewReader(row.msg+"\n"), &out); err != nil || !strings.HasPrefix(out.String(), row.want) {
+			t.Errorf("%s: %s %v, want %s", row.msg, out.String(), err, row.want)
+		}
+	}
+}
+
+// annotated is a tool with other annotations.
+type annotated struct {
+	tool.Tool
+	annotations json.RawMessage
+}
+
+func (a annotated) Unwrap() tool.Tool { return a.Tool }
+
+func (a annotated) Info() tool.Info {
+	info := a.Tool.Info()
+	info.Annotations = a.annotations
+	return info
+}
+
+// TestCancelledAtOnce checks that a cancellation reaches a call although it follows so closely that the call has not begun:
+// otherwise the calls end only because the input has ended.
+func TestCancelledAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := tool.Must(tool.New("waits", "Waits.", func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
+		s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(waits), Policy: open})
+		var in strings.Builder
+		for id := range 50 {
+			fmt.Fprintf(&in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"waits"}}`+"\n", id)
+			fmt.Fprintf(&in, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", id)
+		}
+		var out bytes.Buffer
+		start := time.Now()
+		if err := s.ServeStdio(t.Context(), strings.NewReader(in.String()), &out); err != nil || out.Len() > 0 || time.Since(start) > 0 {
+			t.Errorf("the calls were not cancelled: after %v: %s %v", time.Since(start), out.String(), err)
+		}
+	})
 }
 
 // TestRefusedRequests checks that a request that cannot be read is answered with its id, so that its client

@@ -113,8 +113,9 @@ func (c *stdioConn) handleLine(ctx context.Context, l wire.Line) {
 	case <-c.ctx.Done():
 		return
 	}
+	ctx, done := c.expect(ctx, string(m.ID)) // the next line may cancel the request before its goroutine runs
 	c.work.Go(func() {
-		defer func() { <-c.slots }()
+		defer func() { done(); <-c.slots }()
 		c.serve(ctx, m)
 	})
 }

@@ -24,6 +24,7 @@ type traffic struct {
 
 	mu       sync.Mutex
 	active   map[string]activeRequest // requests in flight; the key is the id, unless the client is shared
+	expected map[string]func()        // cancels requests that were read and may not have begun yet, by id; see expect
 	received uint64                   // number of requests so far
 	lastUsed time.Time                // when the client last had a request or a stream; see idle
 	streams  int                      // open streams that belong to no request
@@ -32,7 +33,7 @@ type traffic struct {
 }
 
 func newTraffic(limit int, total *wire.Budget, shared bool) traffic {
-	return traffic{limit: limit, total: total, shared: shared, lastUsed: time.Now(), active: map[string]activeRequest{},
+	return traffic{limit: limit, total: total, shared: shared, lastUsed: time.Now(), active: map[string]activeRequest{}, expected: map[string]func(){},
 		ended: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 }
 
@@ -59,6 +60,24 @@ var (
 	errStopping = rpc.Errorf(mcp.INTERNAL_ERROR, "the server is stopping and has not handled the request; repeat it")
 	errStopped  = rpc.Errorf(mcp.INTERNAL_ERROR, "the server has stopped during the request; the request may have had effects, so repeat it only if it may run twice")
 )
+
+// expect returns a context for a request that was read and will begin on another goroutine, so that cancelRequest reaches it
+// in the meantime. done must be called when the request has ended.
+func (t *traffic) expect(ctx context.Context, id string) (requestCtx context.Context, done func()) {
+	requestCtx, cancel := context.WithCancel(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, duplicate := t.expected[id]; duplicate { // begin will reject the request
+		return requestCtx, cancel
+	}
+	t.expected[id] = cancel
+	return requestCtx, func() {
+		cancel()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.expected, id)
+	}
+}
 
 // begin registers a request, so that the request counts towards the limits and can be cancelled. requestCtx ends when ctx or
 // until ends, or when the request is cancelled. key is for finish. If the limits are reached begin waits for maxBeginWait.
@@ -136,6 +155,9 @@ func (t *traffic) cancelRequest(id string) {
 	defer t.mu.Unlock()
 	if r, ok := t.active[id]; ok {
 		r.cancel()
+	}
+	if cancel, ok := t.expected[id]; ok {
+		cancel()
 	}
 }
 

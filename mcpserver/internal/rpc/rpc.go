@@ -152,22 +152,27 @@ func validID(id json.RawMessage) bool {
 func Encode(v any) []byte {
 	data, err := strictjson.Encode(v)
 	if err != nil {
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","error":{"code":%d,"message":%q}}`, mcp.INTERNAL_ERROR, err.Error())
+		return Answer(nil, nil, Errorf(mcp.INTERNAL_ERROR, "%v", err))
 	}
 	return data
 }
 
-// Answer encodes the outcome of a request.
+// Answer encodes the outcome of a request. A result that cannot be encoded becomes an error with the same id, so that the
+// client does not wait for its answer.
 func Answer(id json.RawMessage, result any, err *Error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	return Encode(struct {
+	data, encodeErr := strictjson.Encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Result  any             `json:"result,omitempty"` // an empty object is not omitted
 		Error   *Error          `json:"error,omitempty"`
 	}{mcp.JSONRPC_VERSION, id, result, err})
+	if encodeErr != nil && result != nil {
+		return Answer(id, nil, Errorf(mcp.INTERNAL_ERROR, "the result: %v", encodeErr))
+	}
+	return data
 }
 
 // Notification encodes a notification; params may be nil.
