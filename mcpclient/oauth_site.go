@@ -111,11 +111,14 @@ func (l *login) findResource(ctx context.Context, ch challenge) (m resourceMetad
 	if l.cfg.Scopes != nil {
 		return resourceMetadata{l.server.String(), []string{l.cfg.Issuer}, l.cfg.Scopes}, nil
 	}
-	found, err := l.firstJSON(ctx, l.resourceURLs(ch), &m)
+	found, err := firstJSON[resourceMetadata](ctx, l, l.resourceURLs(ch))
 	if err != nil {
 		return m, err
 	}
-	if !found || len(m.Servers) == 0 { // in revision 2025-03-26 the server is its own authorization server
+	if found != nil {
+		m = *found
+	}
+	if len(m.Servers) == 0 { // in revision 2025-03-26 the server is its own authorization server
 		m.Servers = []string{(&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()}
 	}
 	if m.Resource == "" {
@@ -141,12 +144,11 @@ func (l *login) discover(ctx context.Context, ch challenge) (*loginSite, error) 
 	if err := l.checkEndpoint(issuer); err != nil {
 		return nil, err
 	}
-	s := &loginSite{}
-	found, err := l.firstJSON(ctx, urls, s)
+	s, err := firstJSON[loginSite](ctx, l, urls)
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	if s == nil {
 		return nil, fmt.Errorf("the authorization server %q has no metadata", issuer)
 	}
 	if s.Issuer != issuer {
@@ -228,23 +230,24 @@ func (s *loginSite) authMethod(hasSecret bool) string {
 	return "none"
 }
 
-// firstJSON decodes the first of the documents that exists and is JSON.
-func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found bool, err error) {
+// firstJSON returns the first of the documents that exists and decodes, or nil.
+func firstJSON[T any](ctx context.Context, l *login, urls []string) (*T, error) {
 	for _, u := range urls {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		req.Header.Set("Accept", "application/json")
 		status, body, err := l.do(req)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if status == http.StatusOK && json.Unmarshal(body, to) == nil {
-			return true, nil
+		doc := new(T) // a document that does not decode must not leave members behind
+		if status == http.StatusOK && json.Unmarshal(body, doc) == nil {
+			return doc, nil
 		}
 	}
-	return false, nil
+	return nil, nil
 }
 
 // do sends a request without a token, to the server or the authorization server.

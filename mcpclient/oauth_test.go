@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -291,6 +292,26 @@ func TestLoginLacksScopes(t *testing.T) {
 		if err != nil || stored.Access == "" || stored.Refresh == "" || !slices.Contains(strings.Fields(stored.Scope), "write") || asked.Load() != 1 {
 			t.Errorf("the login is %+v, %v; asked %d times", stored, err, asked.Load())
 		}
+	}
+}
+
+// TestUnreadableMetadata checks that a document which cannot be read contributes nothing to the next one.
+func TestUnreadableMetadata(t *testing.T) {
+	s := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := `{"issuer":"two"}`
+		if r.URL.Path == "/one" {
+			text = `{"issuer":"one","registration_endpoint":"https://one.example/","code_challenge_methods_supported":"S256"}`
+		}
+		_, _ = io.WriteString(w, text)
+	}))
+	server, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLogin(&OAuth{}, server, s.Client().Transport)
+	got, err := firstJSON[loginSite](t.Context(), l, []string{s.URL + "/one", s.URL + "/two"})
+	if want := (&loginSite{Issuer: "two"}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
