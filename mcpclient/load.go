@@ -353,12 +353,13 @@ func (e *webEntry) wire(url string) (wire, error) {
 	}
 }
 
-func seconds(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
+// seconds returns a duration of at most 30 years. Some hosts write the largest number for no timeout, which would overflow.
+func seconds(f float64) time.Duration { return time.Duration(min(f, 1e9) * float64(time.Second)) }
 
 // hostTimeout reads a timeout that some hosts write in seconds and others in milliseconds: 1000 and more is milliseconds.
 func hostTimeout(f float64) time.Duration {
 	if f >= 1000 {
-		return time.Duration(f * float64(time.Millisecond))
+		f /= 1000
 	}
 	return seconds(f)
 }
