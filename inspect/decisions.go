@@ -114,7 +114,7 @@ func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message,
 		}
 	}
 	f.mu.Lock()
-	after, last := int64(0), f.seq
+	after, last := f.dropped, f.seq
 	var calls []storedCall
 	for i, r := range f.timeline.rows {
 		if r.Kind == kindTool && (onlyRow == nil || *onlyRow == i) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/format"
 	"html"
@@ -59,7 +60,7 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data) // fails if the browser has gone
 }
 
-// exportLines returns the events, or the messages of a session that has no events.
+// exportLines returns the events, or the messages of a session that has no events, or not all of them.
 func (h *Handler) exportLines(ctx context.Context, info session.Info, st *agent.State) ([]byte, error) {
 	var out bytes.Buffer
 	err := h.events(ctx, info.ID, 0, info.Event, func(ev session.Event) bool {
@@ -67,9 +68,10 @@ func (h *Handler) exportLines(ctx context.Context, info session.Info, st *agent.
 		out.WriteByte('\n')
 		return true
 	})
-	if err != nil || out.Len() > 0 {
+	if !errors.Is(err, session.ErrGone) && (err != nil || out.Len() > 0) {
 		return out.Bytes(), err
 	}
+	out.Reset()
 	enc := json.NewEncoder(&out)
 	for _, m := range st.Messages {
 		if err := enc.Encode(m); err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 )
@@ -28,7 +29,8 @@ type feed struct {
 	stop     context.CancelFunc
 	idle     *time.Timer // stops the feed when it has no users
 
-	fromMessages bool // the messages of the State have rows
+	fromMessages bool  // the messages of the State have rows
+	dropped      int64 // the store may have no events up to this number
 
 	hub  hub
 	sent update // the last update
@@ -124,6 +126,9 @@ const retryEvery = 5 * time.Second
 func (f *feed) run(ctx context.Context, store session.Store, id string) {
 	for {
 		err := f.follow(ctx, store, id)
+		if errors.Is(err, session.ErrGone) && f.skipDropped(ctx, store, id) {
+			continue
+		}
 		f.setErr(err)
 		if errors.Is(err, fs.ErrNotExist) || !pause(ctx, retryEvery) {
 			return
@@ -234,6 +239,28 @@ func (f *feed) showMessages(ctx context.Context, store session.Store, id string)
 	}
 }
 
+// skipDropped makes the timeline from the newest State, since the store has dropped events that the feed has not read. It
+// reports whether the feed can follow the events after that State.
+func (f *feed) skipDropped(ctx context.Context, store session.Store, id string) bool {
+	st, info, err := session.Read(ctx, store, id, 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil || info.Event <= f.seq {
+		return false
+	}
+	f.seq, f.dropped = info.Event, info.Event
+	f.setMessages(st)
+	return true
+}
+
+// setMessages makes the timeline from the messages of a State. The caller has locked f.
+func (f *feed) setMessages(st *agent.State) {
+	f.fromMessages = true
+	f.timeline, f.sent = newTimeline(f.timeline.price), update{} // all rows are new
+	f.timeline.addMessages(st.Messages)
+	f.announce()
+}
+
 // showState makes the timeline from the messages of a session's State after a record, 0 for the newest. Events are
 // added to it later.
 func (f *feed) showState(ctx context.Context, store session.Store, id string, record int64) error {
@@ -243,12 +270,9 @@ func (f *feed) showState(ctx context.Context, store session.Store, id string, re
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fromMessages = true
 	if f.seq == 0 { // no event was added in the meantime
-		f.timeline, f.sent = newTimeline(f.timeline.price), update{} // all rows are new
-		f.timeline.addMessages(st.Messages)
+		f.setMessages(st)
 	}
-	f.announce()
 	return nil
 }
 

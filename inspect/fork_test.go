@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"os"
 	"strings"
@@ -194,6 +195,60 @@ func TestSameID(t *testing.T) {
 			t.Errorf("%q is not in %s", text, list)
 		}
 	}
+}
+
+// A prunedStore has dropped the events up to a number, as a Postgres store does.
+type prunedStore struct {
+	session.Store
+	session.Reader
+	session.Watcher
+	dropped int64
+}
+
+func (s *prunedStore) Watch(ctx context.Context, id string, after int64) iter.Seq2[session.Event, error] {
+	if after < s.dropped {
+		return func(yield func(session.Event, error) bool) { yield(session.Event{}, session.ErrGone) }
+	}
+	return s.Watcher.Watch(ctx, id, after)
+}
+
+// TestPruned shows the messages of a session whose first events were dropped, and the events after them.
+func TestPruned(t *testing.T) {
+	inner := session.Memory()
+	s := &prunedStore{inner, inner.(session.Reader), inner.(session.Watcher), 0}
+	reply := func(text string) {
+		t.Helper()
+		open, err := session.Open(t.Context(), inner, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: open.Save})
+		if err == nil {
+			_, err = a.Reply(t.Context(), open.State, agent.Say(text))
+		}
+		if err = errors.Join(err, open.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reply("One.")
+	reply("Two.")
+	s.dropped = 3
+	c, base := client(t, s, inspect.Options{})
+	check := func(path, want string) {
+		t.Helper()
+		if got, code := body(t, c, "GET", base+"api/sessions/s/"+path, ""); code != http.StatusOK || !strings.Contains(got, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, got, want)
+		}
+	}
+	check("compare?with=s", `"rows":4`)
+	check("rows?n=9", `"total":4`)
+	check("details?row=2", "Two.")
+	check("find?q=two&from=0", `{"row":2}`)
+	check("export?as=jsonl", "One.")
+	reply("Three.")
+	check("find?q=three&from=0", `{"row":5}`) // of the second message; a run begins before it
+	check("details?row=5", "Three.")
+	check("groups", `"total":1`)
 }
 
 // TestEditedRule refuses rules about other tools, which the agent would refuse after Keep has stored them.

@@ -106,7 +106,7 @@ func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 	}
 	defer release()
 	f.mu.Lock()
-	rowOf, last := map[int64]int{}, f.seq
+	rowOf, after, last := map[int64]int{}, f.dropped, f.seq
 	at := -1
 	for i, row := range f.timeline.rows {
 		for _, seq := range row.events {
@@ -117,7 +117,7 @@ func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 		}
 	}
 	f.mu.Unlock()
-	err = h.events(r.Context(), id, 0, last, func(ev session.Event) bool {
+	err = h.events(r.Context(), id, after, last, func(ev session.Event) bool {
 		i, ok := rowOf[ev.Seq]
 		if ok && i >= from && (at < 0 || i < at) && bytes.Contains(bytes.ToLower(ev.Data), q) {
 			at = i
