@@ -59,7 +59,7 @@ func OpenCache(dir string, cfg mcpclient.Server) *Cache {
 	}
 	m.opened.Groups = m.opened.Groups[:min(len(m.opened.Groups), maxLabels)]
 	// The descriptions of groups show these names, and another program may have changed the file.
-	m.opened.Tools = slices.DeleteFunc(m.opened.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*MaxName })
+	m.opened.Tools = slices.DeleteFunc(m.opened.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*maxName })
 	return m
 }
 

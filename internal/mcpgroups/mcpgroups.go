@@ -71,8 +71,8 @@ type Part struct {
 	Known            []string // the names of its tools in an earlier run, nil if they are not known
 }
 
-// MaxName is the length of the longest name of a group, in bytes.
-const MaxName = 64
+// maxName is how many bytes of a name [GroupName] uses.
+const maxName = 64
 
 // illegalInNames matches characters that model APIs reject in the name of a tool or a field.
 var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
@@ -81,7 +81,7 @@ var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
 func Legal(s string) string { return illegalInNames().ReplaceAllString(s, "_") }
 
 // GroupName converts a name that a person or a server chose to the name of a group.
-func GroupName(s string) string { return Legal(s[:min(len(s), MaxName)]) }
+func GroupName(s string) string { return Legal(s[:min(len(s), maxName)]) }
 
 // Matches reports whether one of the globs, which must be valid, matches the name.
 func Matches(globs []string, name string) bool {
@@ -115,7 +115,7 @@ func Build(groups []Group, servers []*Server) (out []toolkit.Group, names []map[
 		b.used[s.Group] = true
 	}
 	for _, s := range servers {
-		if slices.ContainsFunc(groups, func(g Group) bool { return slices.Contains(g.Tools, s.Prefix+"*") }) {
+		if slices.ContainsFunc(groups, func(g Group) bool { return g.hasAll(s) }) {
 			names = append(names, nil)
 			continue // an empty group would cost tokens
 		}
@@ -123,6 +123,14 @@ func Build(groups []Group, servers []*Server) (out []toolkit.Group, names []map[
 		out, names = append(out, more...), append(names, own)
 	}
 	return out, names
+}
+
+// hasAll reports whether a glob of the group matches all tools of a server.
+func (g Group) hasAll(s *Server) bool {
+	return slices.ContainsFunc(g.Tools, func(glob string) bool {
+		head, ok := strings.CutSuffix(glob, "*")
+		return ok && strings.HasPrefix(s.Prefix, head)
+	})
 }
 
 type builder struct {
@@ -181,9 +189,10 @@ func (b *builder) serverGroups(s *Server) ([]toolkit.Group, map[string]string) {
 	if s.Rest || s.Items {
 		own[s.Name] = rest.Name
 		switch {
+		case rest.Description != "":
 		case !s.Rest:
 			rest.Description = fmt.Sprintf("Prompts and resources of the MCP server %q.", s.Shown)
-		case rest.Description == "":
+		default:
 			rest.Description = fmt.Sprintf("The tools of the MCP server %q that are in no other group.", s.Shown)
 		}
 		if s.Rest {

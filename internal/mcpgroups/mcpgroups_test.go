@@ -32,6 +32,8 @@ func TestBuild(t *testing.T) {
 	denied.Denied = DeniedBy(&permission.Policy{Rules: []permission.Rule{{Tool: "mcp__memory__delete", Behavior: permission.Deny}}})
 	labelled := server("zoo")
 	labelled.Labels = []Label{{Name: "zoo/animals", Description: "All."}, {Name: "zoo/wild ones", Description: "Lions.", Parents: []string{"zoo/animals"}}}
+	items := server("zoo")
+	items.Labels, items.Rest, items.Items = labelled.Labels[:1], false, true
 	for _, row := range []struct {
 		name    string
 		groups  []Group
@@ -47,6 +49,10 @@ memory: 3 tools: create_entities, add_observations, delete [create_entities add_
 memory: 2 tools: create_entities, add_observations [create_entities add_observations]`},
 		{"a description of a server", []Group{{Name: "memory", Description: "What was said."}}, []*Server{memory}, `memory: What was said. [create_entities add_observations read_graph delete]`},
 		{"all tools in a group", []Group{{Name: "all", Description: "All.", Tools: []string{"memory__*"}}}, []*Server{memory}, `all: All. [create_entities add_observations read_graph delete]`},
+		{"all tools of all servers in a group", []Group{{Name: "all", Description: "All.", Tools: []string{"*"}}}, []*Server{memory, one}, `all: All. [create_entities add_observations read_graph delete only]`},
+		{"all tools of servers whose names begin alike", []Group{{Name: "all", Description: "All.", Tools: []string{"mem*"}}}, []*Server{memory}, `all: All. [create_entities add_observations read_graph delete]`},
+		{"a description of a server whose tools all have labels", []Group{{Name: "zoo", Description: "Leaflets."}}, []*Server{items}, `zoo.animals: All. []
+zoo: Leaflets. []`},
 		{"labels", nil, []*Server{labelled}, `zoo.animals: All. []
 zoo.wild_ones: Lions. []
 zoo: The tools of the MCP server "zoo" that are in no other group. []`},
