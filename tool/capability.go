@@ -34,7 +34,8 @@ var capabilities = []capability{
 // CheckCapabilities returns an error if t, or a tool inside it, has a method with the name of a capability's but
 // another signature, or has the method on the pointer only: it would never be called. It also returns an error for a
 // tool that embeds a Tool with a [Judge] and has neither an Unwrap method nor a Judge: its calls would not be
-// judged. A tool in a named field is not checked: a wrapper with such a field must have Unwrap.
+// judged. The same is true of a tool embedded as an unexported interface, whatever it has. A tool in a named field is not
+// checked: a wrapper with such a field must have Unwrap.
 // [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
 	outer := t
@@ -62,7 +63,12 @@ func checkHidden(t Tool, depth int) error {
 	if _, ok := t.(Judge); ok {
 		return nil
 	}
-	if inner := embedded(reflect.ValueOf(t)); inner != nil {
+	field := embedded(reflect.ValueOf(t))
+	if field.IsValid() && !field.CanInterface() {
+		return fmt.Errorf("%T embeds a tool as the unexported interface %v, whose Judge cannot be found; give it a method Unwrap() tool.Tool that returns the embedded tool", t, field.Type())
+	}
+	if field.IsValid() {
+		inner := field.Interface().(Tool)
 		if _, judged := As[Judge](inner); judged || checkHidden(inner, depth+1) != nil {
 			return fmt.Errorf("%T hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool that returns the embedded tool", t)
 		}
@@ -70,13 +76,13 @@ func checkHidden(t Tool, depth int) error {
 	return nil
 }
 
-// embedded returns the tool that a struct embeds as an interface, at any depth.
-func embedded(v reflect.Value) Tool {
+// embedded returns the field in which a struct embeds a tool as an interface, at any depth; invalid if there is none.
+func embedded(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
 	if v.Kind() != reflect.Struct {
-		return nil
+		return reflect.Value{}
 	}
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -84,16 +90,14 @@ func embedded(v reflect.Value) Tool {
 			continue
 		}
 		if f.Kind() != reflect.Interface {
-			if inner := embedded(f); inner != nil {
+			if inner := embedded(f); inner.IsValid() {
 				return inner
 			}
-		} else if f.CanInterface() {
-			if inner, ok := f.Interface().(Tool); ok {
-				return inner
-			}
+		} else if !f.IsNil() && f.Elem().Type().Implements(reflect.TypeFor[Tool]()) {
+			return f
 		}
 	}
-	return nil
+	return reflect.Value{}
 }
 
 var checkedMethods sync.Map // reflect.Type → error or nil

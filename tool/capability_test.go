@@ -38,6 +38,10 @@ type hiding struct{ tool.Tool }
 
 type deeper struct{ *hiding }
 
+type unexported interface{ tool.Tool }
+
+type hidingUnexported struct{ unexported }
+
 type endless struct {
 	tool.Tool
 	_ []string // makes it incomparable
@@ -92,6 +96,10 @@ func TestNearMisses(t *testing.T) {
 		{&hiding{tool.With(guarded{})}, "*tool_test.hiding hides the Judge"},
 		{deeper{&hiding{guarded{}}}, "tool_test.deeper hides the Judge"},
 		{tool.With(hiding{hiding{guarded{}}}), "tool_test.hiding hides the Judge"},
+		{hidingUnexported{guarded{}}, "tool_test.hidingUnexported embeds a tool as the unexported interface tool_test.unexported, whose Judge cannot be found; give it a method Unwrap() tool.Tool"},
+		{&hidingUnexported{hiding{echo}}, "*tool_test.hidingUnexported embeds a tool as the unexported interface"},
+		{hiding{hidingUnexported{guarded{}}}, "tool_test.hiding hides the Judge of the tool that it embeds"},
+		{&hidingUnexported{}, ""},
 		{&valueJudge{guarded{}}, ""},
 		{tool.With(wrapping{bytesPreview{echo}}), "tool_test.bytesPreview has the method Preview"},
 	} {
