@@ -213,6 +213,9 @@ func (a *answer) unstreamed(data []byte) error {
 			return err
 		}
 		a.end(a.blocks[len(a.blocks)-1])
+		if a.stopped {
+			return errStopped
+		}
 	}
 	a.reason = m.StopReason
 	return a.finish()
@@ -373,7 +376,7 @@ func (a *answer) finish() error {
 // paused reports whether another request must continue the answer: the server pauses long turns that call its own
 // tools.
 func (a *answer) paused() bool {
-	return a.reason == "pause_turn" && len(a.calls) == 0 && len(a.blocks) > 0 && a.pauses < maxPauses
+	return a.reason == "pause_turn" && len(a.calls) == 0 && a.pauses < maxPauses && len(a.soFar()) > 0
 }
 
 // resume prepares for the rest of a paused answer.

@@ -87,7 +87,7 @@ func (x *exchange) exchange(m *Model, b *body, a *answer) error {
 	if err != nil {
 		return err
 	}
-	x.Begun(resp.Body)
+	x.Begun(resp)
 	r := bufio.NewReader(x)
 	switch whole, err := provider.ReadUnstreamed(r); {
 	case err != nil:

@@ -221,3 +221,45 @@ func TestServerTools(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPauseEnds: a paused answer is not continued if the consumer has stopped or if it has no block that can be sent back.
+func TestPauseEnds(t *testing.T) {
+	for _, block := range []string{`{"type":"text","text":"I search."}`, `{"type":"text","text":"I search."},5`, `{"type":"thinking","thinking":"Hm."}`} {
+		s := anthropictest.New(t, anthropictest.Status(200, `{"id":"msg_1","model":"test","content":[`+block+`],"stop_reason":"pause_turn"}`))
+		m := newModel(t, s, anthropic.Config{})
+		for chunk, err := range m.Generate(t.Context(), hi) {
+			if err != nil {
+				t.Error(block, err)
+			}
+			if _, ok := chunk.(*model.TextDelta); ok {
+				break
+			}
+		}
+		if n := len(s.Requests()); n != 1 {
+			t.Errorf("%s: %d requests", block, n)
+		}
+	}
+}
+
+// TestKeyStays: a key is not sent to another host, to which a server redirects, and an error in an answer with status 200
+// does not contain it.
+func TestKeyStays(t *testing.T) {
+	const key = "sk-secret-1"
+	other := anthropictest.New(t)
+	s := anthropictest.New(t,
+		anthropictest.Status(http.StatusPermanentRedirect, "", "Location", strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/v1/messages"),
+		anthropictest.Status(200, `{"type":"error","error":{"type":"authentication_error","message":"bad key `+key+`"}}`),
+		anthropictest.Status(200, `{"odd":"`+key+`"}`),
+		anthropictest.Raw("data: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"bad key "+key+"\"}}\n\n"),
+		anthropictest.Raw("data: "+key+"\n\n"))
+	m := newModel(t, s, anthropic.Config{Key: key})
+	for range 5 {
+		_, _, err := model.Collect(m.Generate(t.Context(), hi))
+		if err == nil || strings.Contains(err.Error(), key) {
+			t.Error(err)
+		}
+	}
+	for _, r := range other.Requests() {
+		t.Errorf("the other host got the key %s", r.Header.Get("X-Api-Key"))
+	}
+}

@@ -13,7 +13,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,16 +51,26 @@ func Of(resp *http.Response) *model.Error {
 	return e
 }
 
+// HideKeys replaces the credentials from the header of a request, which may be nil, in the message of an error that was
+// not made by [Of], such as one in an answer with status 200.
+func HideKeys(e *model.Error, req *http.Request) { e.Message = newRedactor(req).Replace(e.Message) }
+
+// isSecretName reports whether the name of a header suggests that the value is a key.
+func isSecretName(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"auth", "key", "token", "secret", "cookie"}, func(word string) bool { return strings.Contains(name, word) })
+}
+
 // newRedactor returns a Replacer for the keys in the header of a request.
 func newRedactor(req *http.Request) *strings.Replacer {
 	var pairs []string
 	if req != nil {
-		for _, name := range []string{"Authorization", "Proxy-Authorization", "Api-Key", "X-Api-Key", "X-Goog-Api-Key"} {
+		for _, name := range slices.Sorted(maps.Keys(req.Header)) { // of keys that begin alike the Replacer takes the first
 			for _, value := range req.Header[name] {
 				if _, key, ok := strings.Cut(value, " "); ok { // after a scheme such as Bearer
 					value = key
 				}
-				if len(value) >= 4 { // a shorter key is a placeholder, and may be part of a word
+				if isSecretName(name) && len(value) >= 8 { // a shorter key is a placeholder, and may be part of a word
 					pairs = append(pairs, value, "[redacted]")
 				}
 			}

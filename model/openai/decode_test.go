@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ import (
 func readAnswer(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
 	x := new(exchange)
 	x.Start(context.Background(), provider.Limits{Header: time.Hour, Idle: time.Hour})
-	x.Begun(io.NopCloser(r))
+	x.Begun(&http.Response{Body: io.NopCloser(r)})
 	defer x.Close()
 	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
 	if responses {

@@ -27,7 +27,7 @@ func (x *exchange) send(m *Model, p *protocol, b body) error {
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return httperror.Of(resp)
 	}
-	x.Begun(resp.Body)
+	x.Begun(resp)
 	return nil
 }
 

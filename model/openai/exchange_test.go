@@ -227,6 +227,33 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// TestKeyStays: a key in a header is not sent to another host, to which a server redirects, and an error in an answer with
+// status 200 does not contain it.
+func TestKeyStays(t *testing.T) {
+	const key = "secret-key-1"
+	other := openaitest.New(t)
+	s := openaitest.New(t,
+		openaitest.Status(http.StatusPermanentRedirect, "", "Location", strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/chat/completions"),
+		openaitest.Status(200, `{"error":{"message":"bad key `+key+`"}}`))
+	m := newModel(t, s, openai.Config{API: openai.APIChat, Header: http.Header{"Ocp-Subscription-Key": {key}}})
+	for _, want := range []string{"set Config.BaseURL (OPENAI_BASE_URL)", "bad key [redacted]"} {
+		if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if n := len(other.Requests()); n > 0 {
+		t.Errorf("the other host got %d requests", n)
+	}
+}
+
+// TestBreakBeforeFailure: a consumer that has stopped gets no error.
+func TestBreakBeforeFailure(t *testing.T) {
+	s := openaitest.New(t, openaitest.Status(200, `{"id":"r","status":"failed","output":[{"type":"message","id":"m","content":[{"type":"output_text","text":"hi"}]}]}`))
+	for range newModel(t, s, openai.Config{API: openai.APIResponses}).Generate(t.Context(), hi) {
+		break
+	}
+}
+
 // TestHeaders checks the key, the caller's headers, which
 // replace ours, and Accept.
 func TestHeaders(t *testing.T) {

@@ -27,6 +27,9 @@ func (r *response) handleResponse(body *responseBody) error {
 		}
 	}
 	r.handleOutput(body.Output)
+	if r.stopped {
+		return errStopped
+	}
 	switch body.Status {
 	case "failed", "cancelled":
 		return httperror.BadAnswer("the server ended the response with status "+body.Status, nil)
@@ -34,9 +37,6 @@ func (r *response) handleResponse(body *responseBody) error {
 		r.incomplete = cmp.Or(body.Incomplete, "unknown")
 	}
 	r.reason, r.done = "stop", true
-	if r.stopped {
-		return errStopped
-	}
 	return nil
 }
 

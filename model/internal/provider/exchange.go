@@ -36,6 +36,7 @@ type Exchange struct {
 	cancel    context.CancelCauseFunc // of Ctx
 	limits    Limits
 	body      io.ReadCloser // nil until the header of the answer has arrived
+	request   *http.Request // that was answered, after redirects; may be nil
 	timer     *time.Timer   // calls timedOut unless it is stopped
 	begun     atomic.Bool   // body is set, for timedOut
 }
@@ -57,9 +58,9 @@ func (x *Exchange) timedOut() {
 }
 
 // Begun must be called when the header of the answer has arrived.
-func (x *Exchange) Begun(body io.ReadCloser) {
+func (x *Exchange) Begun(resp *http.Response) {
 	x.begun.Store(true)
-	x.body = body
+	x.body, x.request = resp.Body, resp.Request
 }
 
 // Read reads from the answer's body. The idle limit applies to each read; the time between reads, which the
@@ -101,6 +102,7 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 		if e.Kind == model.KindBadImage && !hasImage(conversation) { // package httperror does not know the conversation
 			e.Kind = model.KindInvalidRequest
 		}
+		httperror.HideKeys(e, x.request)
 		return err
 	}
 	if cause := context.Cause(x.Ctx); cause != nil {
@@ -150,18 +152,27 @@ func firstByte(r *bufio.Reader) (byte, error) {
 	}
 }
 
-// Client is used by all models, so that models on the same server share connections.
+// Client is used by all models, so that models on the same server share connections. It does not follow a redirect to
+// another host, or from https to http, where a key in a header would go.
 var Client = sync.OnceValue(func() *http.Client {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // replaced by the program, perhaps for tracing
-		return http.DefaultClient
+		return &http.Client{CheckRedirect: sameHost}
 	}
 	t = t.Clone()
 	t.MaxIdleConns = 0           // no limit
 	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run in parallel
 	t.WriteBufferSize = 32 << 10 // most bodies go out in one write
-	return &http.Client{Transport: t}
+	return &http.Client{Transport: t, CheckRedirect: sameHost}
 })
+
+func sameHost(req *http.Request, via []*http.Request) error {
+	from := via[0].URL
+	if len(via) >= 10 || req.URL.Hostname() != from.Hostname() || req.URL.Scheme != from.Scheme && req.URL.Scheme != "https" {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
 
 // CanonicalHeader returns a copy of h with canonical names. Otherwise a header that the caller
 // wrote as "authorization" would be sent in addition to the Authorization that it should replace.

@@ -10,14 +10,16 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Remedy tells the reader of an error for a wrong key, or for an unknown path or model, what to change. vendor is the
-// beginning of the names of the environment variables, and keySource the result of [KeySource].
+// Remedy tells the reader of an error for a wrong key, for a redirect, or for an unknown path or model, what to change.
+// vendor is the beginning of the names of the environment variables, and keySource the result of [KeySource].
 func Remedy(err error, vendor, keySource, baseURL, modelName string) {
 	e, ok := errors.AsType[*model.Error](err)
 	switch {
 	case !ok:
 	case e.Kind == model.KindAuthentication:
 		AddRemedy(e, fmt.Sprintf("check %s, which must be a key for %s", keySource, PublicURL(baseURL)))
+	case e.Status/100 == 3:
+		AddRemedy(e, fmt.Sprintf("set Config.BaseURL (%s_BASE_URL) to the address to which %s redirects; a key is not sent to another host", vendor, PublicURL(baseURL)))
 	case e.Status == http.StatusNotFound && e.Kind == model.KindInvalidRequest:
 		AddRemedy(e, fmt.Sprintf("check Config.Model (KITBAG_MODEL), now %q, and Config.BaseURL (%s_BASE_URL), now %s", modelName, vendor, PublicURL(baseURL)))
 	}
