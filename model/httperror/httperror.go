@@ -70,7 +70,7 @@ func newRedactor(req *http.Request) *strings.Replacer {
 				if _, key, ok := strings.Cut(value, " "); ok { // after a scheme such as Bearer
 					value = key
 				}
-				if isSecretName(name) && len(value) >= 8 { // a shorter key is a placeholder, and may be part of a word
+				if isSecretName(name) && len(value) >= 4 { // a shorter key is a placeholder, and may be part of a word
 					pairs = append(pairs, value, "[redacted]")
 				}
 			}
