@@ -196,7 +196,7 @@ func (r *Redactor) onePass(s string) string {
 }
 
 // JSON returns data, which is JSON, with secrets in its strings replaced, including
-// names of members. All other bytes stay unchanged.
+// names of members. All bytes outside of these strings stay unchanged.
 func (r *Redactor) JSON(data []byte) []byte {
 	if r == nil {
 		return data

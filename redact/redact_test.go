@@ -38,11 +38,15 @@ var secrets = map[string][]string{
 		"-----BEGIN " + "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,A1\n\nMIIE+/x=\nabc\n-----END RSA PRIVATE KEY-----",
 		"-----BEGIN " + `OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAA==\n-----END OPENSSH PRIVATE KEY-----`,
 		"-----BEGIN " + "PRIVATE KEY-----\nMIIEvQIBADANBg",
+		"-----BEGIN " + "PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2.0.22 (GNU/Linux)\nComment: Ada's key <ada@x.org>\n\nlQdGBF+/x=\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+		"-----BEGIN " + `PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v1.4.9 (MingW32)\n\nlQdGBF`,
+		"-----BEGIN " + "RSA PRIVATE KEY-----\n-MIIE+/x\n-/abc\n-+abc\n------END RSA PRIVATE KEY-----",        // of a diff that removes it
+		"-----BEGIN " + "RSA PRIVATE KEY-----\nmy_key.pem:2:MIIE\nmy_key.pem:3:-----END RSA PRIVATE KEY-----", // of grep
 	},
 	"jwt":                {fake("eyJ", 20) + fake(".eyJ", 20) + "." + fake("", 30)},
 	"authorization":      {"Authorization: Basic " + fake("", 20) + "==", `"authorization": "token ` + fake("", 20), "Proxy-Authorization: Digest " + fake("", 9)},
 	"bearer":             {"bearer " + fake("", 24), "Bearer\t" + fake("", 30) + "="},
-	"url-password":       {"postgres://app:" + fake("", 8) + "@", "https://:" + fake("", 8) + "@", "redis+tls://u%20x:p%40ss@"},
+	"url-password":       {"postgres://app:" + fake("", 8) + "@", "https://:" + fake("", 8) + "@", "redis+tls://u%20x:p%40ss@", "postgres://app:p@ss@word@"},
 	"env":                {"DB_PASSWORD=" + fake("", 8), "MY_API_KEY_2='" + fake("", 4) + " " + fake("", 4) + "'", `SECRET="` + fake("", 9) + `"`, "TOKEN=" + fake("", 4)},
 	"aws-secret":         {"aws_secret_access_key = " + fake("", 40), `"AwsSecretAccessKey":"` + fake("", 40)},
 	"aws-key-id":         {"AKIA" + "ABCDEFGH234567AB", "ASIA" + "ABCDEFGH234567AB"},

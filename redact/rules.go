@@ -22,16 +22,16 @@ func token(prefix, class string, n int) string {
 
 var builtin = sync.OnceValue(func() []Rule {
 	return []Rule{
-		{"private-key", `-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\\\s:,.]|-[A-Za-z0-9])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?`,
-			"RFC 7468 sections 10 and 11, RFC 4880 section 6.2; without its end too, for output that was cut"},
+		{"private-key", `-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\\\s:,._]|-[A-Za-z0-9+/=]|(?:Version|Comment|MessageID|Hash|Charset): [^\n\\]*)*(?:-?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?`,
+			"RFC 7468 sections 10 and 11, RFC 4880 section 6.2; without its end too, for output that was cut; as grep and diff show it"},
 		{"jwt", `eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|[A-Za-z0-9_-]*\z)`,
 			"RFC 7519 section 3.1: base64url of a header and of claims, both JSON objects"},
 		{"authorization", `(?i)\b(?:proxy-)?authorization["'\\]*\s*[:=]\s*["'\\]*[a-z]+\s+[a-z0-9._~+/-]{6,}=*`,
 			"RFC 9110 section 11.4: scheme and token68"},
 		{"bearer", `(?i)\bbearer\s+[a-z0-9._~+/-]{16,}=*`,
 			"RFC 6750 section 2.1"},
-		{"url-password", `://[^\s/?#:@"'<>\[\]]*:[^\s/?#@"'<>\[\]]{2,}@`,
-			"RFC 3986 section 3.2.1: user information with a password"},
+		{"url-password", `://[^\s/?#:@"'<>\[\]]*:[^\s/?#"'<>\[\]]{2,}@`,
+			"RFC 3986 section 3.2.1: user information with a password, in which programs accept an @"},
 		{"env", `(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(?:_[A-Z0-9]+)*=(?:"[^"$\n\[]{4,}"?|'[^'\n\[]{4,}'?|[^\s"'$\[(<{;&|][^\s"';&|]{3,})`,
 			"POSIX.1-2017 XBD section 8.1: names of environment variables are in capital letters"},
 		{"aws-secret", `(?i)\baws_?(?:secret_?access_?key|session_?token)["'\\]*\s*[:=]\s*["'\\]*[a-z0-9/+=]{30,}`,
