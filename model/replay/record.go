@@ -96,17 +96,22 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// fail records that there was no response. It records only the innermost error, since outer errors contain addresses.
-func (c *call) fail(err error) {
+// text returns the text to record for an error: that of the innermost one, since outer errors contain addresses.
+func (c *call) text(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
+	return string(c.secrets.clean([]byte(err.Error())))
+}
+
+// fail records that there was no response.
+func (c *call) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended { // the recorder was closed
 		return
 	}
-	c.Error = string(c.secrets.clean([]byte(err.Error())))
+	c.Error = c.text(err)
 	c.ended = true
 }
 
@@ -144,7 +149,7 @@ func (c *call) end(err error, closed bool) {
 	c.Response.Body = exactContent(c.secrets.clean(c.cfg.rewrite(c.body.Bytes())))
 	c.Response.Closed = closed
 	if err != nil {
-		c.Response.Broken = string(c.secrets.clean([]byte(err.Error())))
+		c.Response.Broken = c.text(err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -283,6 +284,64 @@ func TestSecrets(t *testing.T) {
 	}
 	if !strings.Contains(all, "1234567") || !strings.Contains(all, "somebody") {
 		t.Errorf("too much was redacted:\n%s", all)
+	}
+}
+
+// TestEscapedSecrets: a key whose characters are escaped in JSON is found, and a password is found as a whole.
+func TestEscapedSecrets(t *testing.T) {
+	s := echo(t)
+	file := filepath.Join(t.TempDir(), "secrets.json")
+	r := replay.Record(file, replay.Config{})
+	url := strings.Replace(s.URL, "http://", "http://user:first;four@", 1)
+	body := `{"a":"k<y+1\/2345","b":"k\u003Cy\u002b1/2345","c":"k\u003cy+1/2345","d":"first;four"}`
+	if _, err := send(t, r, "POST", url, body, "X-Api-Key", "k<y+1/2345"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f struct {
+		Exchanges []struct {
+			Response struct{ Body struct{ Base64 []byte } }
+		}
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		t.Fatal(err)
+	}
+	all := string(data) + string(f.Exchanges[0].Response.Body.Base64)
+	if strings.Contains(all, "2345") || strings.Contains(all, "four") || strings.Count(all, "REDACTED") != 8 {
+		t.Errorf("the file contains a secret:\n%s", all)
+	}
+}
+
+// TestResetHasNoAddress: the error of a reset connection is recorded without the addresses, which differ each time.
+func TestResetHasNoAddress(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprint(buf, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+		if err := errors.Join(buf.Flush(), conn.(*net.TCPConn).SetLinger(0), conn.Close()); err != nil { // resets the connection
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "reset.json")
+	r := replay.Record(file, replay.Config{})
+	if _, err := send(t, r, "GET", s.URL+"/", ""); err == nil {
+		t.Error("the connection was not reset")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), "127.0.0.1") {
+		t.Errorf("%v\n%s", err, data)
 	}
 }
 
