@@ -97,6 +97,7 @@ func (v *Reveal) fits(r *Request) bool {
 		if name := r.Tools[i].Name; !callable[name] || !sameTool(defined[name], &r.Tools[i]) {
 			return false
 		}
+		delete(callable, r.Tools[i].Name) // Tools may have a name twice
 	}
 	return true
 }
@@ -104,7 +105,7 @@ func (v *Reveal) fits(r *Request) bool {
 // changeable reports whether a change may be at index at: before an answer, or at the end. A change
 // before all messages belongs to the head.
 func changeable(messages []*message.Message, at int) bool {
-	return at > 0 && (at == len(messages) || at < len(messages) && messages[at].Role == message.RoleAssistant)
+	return at > 0 && (at == len(messages) || at < len(messages) && messages[at] != nil && messages[at].Role == message.RoleAssistant)
 }
 
 // sameTool reports whether a model sees the same definition of a and b.

@@ -321,6 +321,7 @@ func TestRevealThatDoesNotFit(t *testing.T) {
 		{"a return", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}, {At: 3, Add: list(b)}}}, true},
 		{"a tool is missing", list(a, b), &model.Reveal{Head: list(a)}, false},
 		{"a tool too many", list(a), &model.Reveal{Head: list(a, b)}, false},
+		{"a tool twice in the list", list(a, a), &model.Reveal{Head: list(a, b)}, false},
 		{"another tool", list(a), &model.Reveal{Head: list(b)}, false},
 		{"a tool that was removed", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, false},
 		{"another definition", list(a, b), &model.Reveal{Head: list(a, b2)}, false},

@@ -31,7 +31,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -125,6 +124,9 @@ func decode(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
+	if string(bytes.TrimSpace(data)) == "null" {
+		err = errors.New("null is not an object")
+	}
 	if _, end := dec.Token(); err == nil && end != io.EOF {
 		err = errors.New("there is more after the object")
 	}
@@ -183,7 +185,7 @@ func (r *Rates) check(where string) error {
 		name  string
 		value *float64
 	}{{"input", &r.Input}, {"output", &r.Output}, {"cached", r.Cached}, {"cache_write", r.CacheWrite}} {
-		if p.value != nil && (*p.value < 0 || math.IsInf(*p.value, 0)) {
+		if p.value != nil && *p.value < 0 {
 			return fmt.Errorf("%s.%s is %g; write what 1,000,000 tokens cost, 0 if nothing", where, p.name, *p.value)
 		}
 	}
@@ -249,7 +251,7 @@ func (p *Price) Cost(u message.Usage) float64 {
 	rest := max(0, u.Input-cached-written)
 	sum := float64(rest)*r.Input + float64(cached)*orElse(r.Cached, r.Input) +
 		float64(written)*orElse(r.CacheWrite, r.Input) + float64(u.Output)*r.Output
-	return sum / 1e6
+	return max(0, sum) / 1e6 // a server that reports negative numbers does not raise a limit
 }
 
 func orElse(p *float64, other float64) float64 {

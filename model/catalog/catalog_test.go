@@ -59,6 +59,7 @@ func TestCost(t *testing.T) {
 		{"m", message.Usage{Input: 2000, Cached: 1000, CacheWrite: 1000}, 2000 + 20_000},
 		{"plain", message.Usage{Input: 100, Cached: 50, CacheWrite: 50}, 1000},
 		{"free", message.Usage{Input: 100, Output: 100}, 0},
+		{"m", message.Usage{Input: -100, Cached: -100, CacheWrite: -100, Output: -100}, 0}, // of a broken server: it must not raise a limit
 		{"m-2026-01-31", message.Usage{Input: 1}, 10},
 		{"unknown", message.Usage{Input: 1, Output: 1}, 60}, // the price of plain
 	} {
@@ -115,15 +116,16 @@ func TestWrong(t *testing.T) {
 		`{"price": {"input": 1, "output": 1, "long": {"input": 2, "output": 2}}}`:                          `price.long.above is 0`,
 		`{"price": {"input": 1, "output": 1, "long": {"above": 9, "input": 2}}}`:                           `price.long lacks input or output`,
 		`{"price": {"input": 1, "output": 1, "long": {"above": 9, "input": 2, "output": 2, "cached": 3}}}`: `price.long.cached is 3`,
-		`[]`: `model "m": `,
-		`1`:  `model "m": `,
+		`[]`:   `model "m": `,
+		`null`: `model "m": null is not an object; the members are window,`,
+		`1`:    `model "m": `,
 	} {
 		_, err := catalog.Parse([]byte(`{"models": {"m": ` + entry + `}}`))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", entry, err, want)
 		}
 	}
-	for _, text := range []string{``, `[]`, `{"models": []}`, `{"model": {}}`, `{} {}`, `{"date": 5}`} {
+	for _, text := range []string{``, `null`, `[]`, `{"models": []}`, `{"model": {}}`, `{} {}`, `{"date": 5}`} {
 		if _, err := catalog.Parse([]byte(text)); err == nil || !strings.HasSuffix(err.Error(), "; the members are date, currency, sources and models") {
 			t.Errorf("%s: %v", text, err)
 		}
