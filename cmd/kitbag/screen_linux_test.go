@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "write the screens and texts of testdata anew")
 
+// cursorReport is a terminal's report of the cursor's position.
+var cursorReport = regexp.MustCompile(`\x1b\[[0-9]+;[0-9]+R`)
+
 // A display is a terminal of some size, with kitbag in it.
 type display struct {
 	t   *testing.T
@@ -31,6 +36,10 @@ type display struct {
 	mu      sync.Mutex
 	emu     *vt.Emulator
 	changed chan struct{} // has an item after a change
+	asked   int           // questions that the test has waited for
+
+	reports atomic.Int64 // of the cursor's position; a question takes keys after two of them
+	early   atomic.Bool  // a y is typed after the first report
 }
 
 // displayAt starts kitbag in a terminal without colour.
@@ -82,20 +91,31 @@ func (d *display) show() {
 		d.mu.Lock()
 		_, _ = d.emu.Write(buf[:n])
 		d.mu.Unlock()
-		select {
-		case d.changed <- struct{}{}:
-		default:
-		}
+		d.change()
 	}
 }
 
-// reply sends the emulator's replies, such as the position of the cursor.
+func (d *display) change() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// reply sends the emulator's replies, such as the position of the cursor. It must not wait for mu, which show holds
+// while the emulator replies.
 func (d *display) reply() {
 	buf := make([]byte, 256)
 	for {
 		n, err := d.emu.Read(buf)
 		if n > 0 {
+			reports := int64(len(cursorReport.FindAll(buf[:n], -1)))
 			_, _ = d.pty.Write(buf[:n])
+			if reports > 0 && d.reports.Load() == 0 && d.early.Load() {
+				_, _ = d.pty.WriteString("y")
+			}
+			d.reports.Add(reports)
+			d.change()
 		}
 		if err != nil {
 			return
@@ -134,6 +154,15 @@ func (d *display) expect(texts ...string) {
 		}
 		return true
 	})
+}
+
+// question waits until the next question takes keys and the screen has all texts. The texts alone do not tell: what was
+// drawn for the question before may still be there.
+func (d *display) question(texts ...string) {
+	d.t.Helper()
+	d.asked++
+	d.wait(fmt.Sprintf("question %d", d.asked), func(string) bool { return d.reports.Load() >= int64(2*d.asked) })
+	d.expect(texts...)
 }
 
 // ready waits until the prompt is shown.
@@ -306,15 +335,15 @@ func TestScreenApproval(t *testing.T) {
 		d := start("--trust")
 		d.ready()
 		d.press("put it right" + enter + "y") // the y is typed ahead: it is the beginning of the next message
-		d.expect("+        return a + b", "[y]es, once")
+		d.question("+        return a + b", "[y]es, once")
 		golden(d, "change") // waits for the whole screen
 		d.press("y")
-		d.expect("command=touch made", "Bash(touch made:*)")
+		d.question("command=touch made", "Bash(touch made:*)")
 		golden(d, "command")
 		d.press("s")
-		d.expect("command=rm made", "Bash(rm made:*)") // the options of the question before look the same
+		d.question("command=rm made", "Bash(rm made:*)")
 		d.press("n")
-		d.expect("because")
+		d.question("because")
 		d.press("it is needed" + enter)
 		d.expect("Done.", "> y")
 		d.idle()
@@ -339,13 +368,13 @@ func TestScreenProject(t *testing.T) {
 	d := displayAt(t, 80, 24, "chat")
 	d.ready()
 	d.press("go" + enter)
-	d.expect("[e]dit the rule")
+	d.question("[e]dit the rule")
 	d.press("e")
-	d.expect("? Bash(touch")
+	d.question("? Bash(touch")
 	d.press("\x15Bash(rm:*)" + enter) // Ctrl-U empties the line
-	d.expect("does not allow this call", "? Bash(rm:*)")
+	d.question("does not allow this call", "? Bash(rm:*)")
 	d.press("\x15Bash(touch *)" + enter)
-	d.expect("project: Bash(touch *)")
+	d.question("project: Bash(touch *)")
 	d.press("p")
 	d.expect("✓ Bash", "one")
 	d.idle()
@@ -366,6 +395,29 @@ func TestScreenProject(t *testing.T) {
 	d.press(ctrlD)
 	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
+
+// TestScreenEarlyKeys types a key while the question may not be on the screen yet: after the terminal's first report.
+func TestScreenEarlyKeys(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Calls(call("Bash", `{"command":"touch made"}`)), openaitest.Text("Not done."))
+	d := displayAt(t, 80, 24, "chat")
+	d.early.Store(true)
+	d.ready()
+	d.press("go" + enter)
+	d.question("[n]o:")
+	d.press("n")
+	d.question("because")
+	d.press(enter)
+	d.expect("Not done.")
+	d.idle()
+	d.press(ctrlD)
+	if err := d.ended(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+	if _, err := os.Stat("made"); err == nil {
+		t.Error("a key that was typed before the question was shown has answered it")
 	}
 }
 
@@ -505,7 +557,7 @@ func TestScreenSessions(t *testing.T) {
 	leave(d)
 
 	d = displayAt(t, 80, 24, "chat", "--resume")
-	d.expect("  second", "  first", "Which conversation?")
+	d.question("  second", "  first", "Which conversation?")
 	d.press("2" + enter)
 	d.expect("after 2 messages", "> first", "one")
 	say(d, "fourth", "four")

@@ -24,6 +24,7 @@
 // parsed, since a character reference can stand for one. Print keeps colours and removes every other control sequence; the
 // caller must remove colours from untrusted text.
 //
-// Keys that were typed before a question was asked cannot answer it: the state asks the terminal for the position of the
-// cursor, drops all keys that come before the terminal's answer, and shows the question after the answer.
+// Keys that were typed before a question was shown cannot answer it: the state draws the question, requests the position
+// of the cursor from the terminal, drops all keys that come before the terminal's report, and then shows the cursor. It
+// makes two requests, one after the report of the other: the first may be written just before the question.
 package term

@@ -17,7 +17,7 @@ const (
 func (s *state) paste(text string) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	if q := s.question; q != nil {
-		if q.shown && q.keys == "" {
+		if q.round == 0 && q.keys == "" {
 			q.line.InsertString(strings.ReplaceAll(plain(text), "\n", " "))
 		}
 		return

@@ -30,8 +30,9 @@ type state struct {
 	work     *work
 	tail     string // the end of the streamed text
 	question *question
-	asked    int // number of questions so far, and id of the last
-	requests int // requests for the position of the cursor that the terminal has not answered
+	asked    int  // number of questions so far, and id of the last
+	requests int  // requests for the position of the cursor that the terminal has not answered
+	reports  bool // the terminal has answered such a request
 }
 
 // A Candidate is a possible completion of the word before the cursor.
@@ -53,7 +54,7 @@ type question struct {
 	label string
 	keys  string
 	line  textarea.Model
-	shown bool // if not, pressed keys are dropped; see doc.go
+	round int // of the requests for the position of the cursor, from 1; 0 when keys are accepted; see doc.go
 	reply chan<- answer
 }
 
@@ -83,15 +84,15 @@ type (
 	doneMsg struct{}              // the work has ended
 	tailMsg struct{ text string } // replaces state.tail
 	tickMsg time.Time             // the time, every second during work
-	showMsg struct{ id int }      // shows the question with the id
+	lateMsg struct{ id int }      // the question with the id has been shown for reportTime
 )
 
 const (
 	maxEditorRows = 8
 	maxMenu       = 5 // candidates that are shown at once
 
-	// showAfter is the delay of a question in a terminal that does not report the position of its cursor.
-	showAfter = 2 * time.Second
+	// reportTime is how long a terminal may take to report the position of its cursor.
+	reportTime = 2 * time.Second
 )
 
 func newState(o Options) *state {
@@ -139,14 +140,14 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 	case tea.PasteMsg:
 		s.paste(msg.Content)
 	case tea.CursorPositionMsg:
-		s.requests = max(0, s.requests-1) // never negative, since Shift-F3 looks like an answer
-		if s.requests == 0 {              // the other answers were for earlier questions
-			s.showQuestion(s.asked)
-		}
+		return s.reported()
 	case tea.ResumeMsg:
-		s.requests = 0 // another program may have read the answers
-	case showMsg:
-		s.showQuestion(msg.id)
+		s.requests = 0 // another program may have read the reports
+		if s.question != nil && s.question.round != 0 {
+			return s.firstRound()
+		}
+	case lateMsg:
+		return s.late(msg.id)
 	case tickMsg:
 		s.now = time.Time(msg)
 		if s.work != nil {
@@ -189,10 +190,9 @@ func (s *state) read(reply chan<- answer) {
 	}
 }
 
-// ask sets the question, and has it shown when the terminal has answered or showAfter has passed.
+// ask sets the question, which accepts keys after two reports of the terminal or after reportTime.
 func (s *state) ask(msg askMsg) tea.Cmd {
 	s.asked++
-	s.requests++
 	q := &question{id: s.asked, label: msg.label, keys: msg.keys, reply: msg.reply}
 	if q.keys == "" {
 		q.line = newEditor("? ")
@@ -200,14 +200,50 @@ func (s *state) ask(msg askMsg) tea.Cmd {
 		q.line.SetValue(msg.text)
 	}
 	s.question = q
-	return tea.Batch(tea.RequestCursorPosition, tea.Tick(showAfter, func(time.Time) tea.Msg { return showMsg{q.id} }))
+	return s.firstRound()
 }
 
-// showQuestion shows the question with the id, unless another question has replaced it.
-func (s *state) showQuestion(id int) {
-	if s.question != nil && s.question.id == id {
-		s.question.shown = true
+// firstRound requests the position of the cursor to find out when the question has been drawn.
+func (s *state) firstRound() tea.Cmd {
+	q := s.question
+	q.round = 1
+	s.requests++
+	return tea.Batch(tea.RequestCursorPosition, tea.Tick(reportTime, func(time.Time) tea.Msg { return lateMsg{q.id} }))
+}
+
+// reported handles a report of the position of the cursor. bubbletea may write the request of the first round just before
+// the frame with the question, but that of the second round after it.
+func (s *state) reported() tea.Cmd {
+	if s.requests == 0 {
+		return nil // not a report: Shift-F3 looks like one
 	}
+	s.requests--
+	s.reports = true
+	if q := s.question; s.requests == 0 && q != nil { // the other reports were for earlier questions
+		switch q.round {
+		case 1:
+			q.round = 2
+			s.requests++
+			return tea.RequestCursorPosition
+		case 2:
+			q.round = 0
+		}
+	}
+	return nil
+}
+
+// late accepts keys for the question with the id if the terminal does not report, or requests a lost report again.
+func (s *state) late(id int) tea.Cmd {
+	q := s.question
+	if q == nil || q.id != id || q.round == 0 {
+		return nil
+	}
+	if s.reports {
+		s.requests = 0
+		return s.firstRound()
+	}
+	q.round = 0
+	return nil
 }
 
 // drop removes the reader or question that waits for reply.
@@ -278,8 +314,8 @@ func (s *state) endInput() {
 // answerKey handles a key for the question.
 func (s *state) answerKey(k tea.KeyPressMsg, name string) {
 	q := s.question
-	if !q.shown {
-		return // the key was pressed before the question was shown
+	if q.round != 0 {
+		return // the key may have been pressed before the question was shown
 	}
 	reply := func(a answer) {
 		s.question = nil

@@ -19,7 +19,7 @@ var keys = map[string]tea.KeyPressMsg{
 	"<c>": {Code: 'c', Mod: tea.ModCtrl}, "<d>": {Code: 'd', Mod: tea.ModCtrl}, "<j>": {Code: 'j', Mod: tea.ModCtrl}, "<left>": {Code: tea.KeyLeft},
 }
 
-// press presses the keys of a row, and sends what <shown>, <ask>, <line>, <work>, <done> and <paste:…> mean.
+// press presses the keys of a row, and sends what <report>, <shown>, <ask>, <line>, <work>, <done> and <paste:…> mean.
 func press(t *testing.T, s *state, typed string, reply chan answer) {
 	t.Helper()
 	for typed != "" {
@@ -34,8 +34,15 @@ func press(t *testing.T, s *state, typed string, reply chan answer) {
 			s.update(k)
 		} else {
 			switch name {
+			case "<report>":
+				s.update(tea.CursorPositionMsg{})
 			case "<shown>":
 				s.update(tea.CursorPositionMsg{})
+				s.update(tea.CursorPositionMsg{})
+			case "<late>":
+				s.update(lateMsg{s.asked})
+			case "<resume>":
+				s.update(tea.ResumeMsg{})
 			case "<ask>":
 				s.update(askMsg{label: "may it?", keys: "yn", reply: reply})
 			case "<line>":
@@ -80,11 +87,16 @@ func TestKeys(t *testing.T) {
 		{"nor during work", "<read><work><d>", "", ""},
 		{"leaving before a reader is there", "<c><c><read>", "error: the input has ended", ""},
 		{"a key before the question is shown is no answer", "<ask>y", "", ""},
+		{"nor while it may still be drawn", "<ask><report>y", "", ""},
 		{"a key after it is", "<ask>y<shown>n", "n", ""},
 		{"other keys are not", "<ask><shown>x<enter>", "", ""},
 		{"a paste is no key", "<ask><shown><paste:y>", "", ""},
-		{"a question is not shown by the answer to an earlier one", "<ask><c><ask><shown>y", "error: interrupted", ""},
-		{"but by its own", "<ask><c><ask><shown><shown>y", "error: interrupted, y", ""},
+		{"a question is not shown by the reports for an earlier one", "<ask><c><ask><report><report>y", "error: interrupted", ""},
+		{"but by its own", "<ask><c><ask><report><report><report>y", "error: interrupted, y", ""},
+		{"a terminal without reports gets time", "<ask>y<late>n", "n", ""},
+		{"not one whose reports are late", "<ask><report>y<late>y<shown>n", "n", ""},
+		{"a report that is lost is requested again", "<ask><shown>n<ask><late>y<shown>n", "n, n", ""},
+		{"as after another program had the terminal", "<ask><resume><report>y<report>n", "n", ""},
 		{"upper case", "<ask><shown>Y", "y", ""},
 		{"what was typed stays behind a question", "dra<ask><shown>yft", "y", "draft"},
 		{"a line", "<line><shown>er<enter>", "older", ""},

@@ -80,17 +80,20 @@ func tokenCount(n int) string {
 // input returns the question, or else the editor with its menu, and the cursor in the returned lines.
 func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	if q := s.question; q != nil {
-		if !q.shown {
-			return nil, nil
-		}
 		lines = fold(q.label, max(s.width, minWidth))
 		if q.keys != "" {
-			return lines, nil
+			last := len(lines) - 1
+			cursor = tea.NewCursor(min(ansi.StringWidth(lines[last]), s.width-1), last)
+		} else {
+			if cursor = q.line.Cursor(); cursor != nil {
+				cursor.Y += len(lines)
+			}
+			lines = append(lines, strings.Split(q.line.View(), "\n")...)
 		}
-		if cursor = q.line.Cursor(); cursor != nil {
-			cursor.Y += len(lines)
+		if q.round != 0 { // the cursor appears when keys are accepted
+			cursor = nil
 		}
-		return append(lines, strings.Split(q.line.View(), "\n")...), cursor
+		return lines, cursor
 	}
 	cursor = s.editor.Cursor()
 	lines = strings.Split(s.editor.View(), "\n")
