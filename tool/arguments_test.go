@@ -176,6 +176,11 @@ func TestViolations(t *testing.T) {
 			t.Errorf("%s\ngot  %v\nwant %s", row.in, err, full)
 		}
 	}
+	for _, endless := range []string{`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"$ref":"#/$defs/x"}}}`, `{"type":"object","$ref":"#"}`} {
+		if _, err := tool.Arguments(bare{endless}, json.RawMessage(`{"a":1}`)); err == nil || !strings.Contains(err.Error(), "the tool's schema refers to itself without an end") {
+			t.Errorf("%s: %v", endless, err)
+		}
+	}
 	many := `{"path":"a"`
 	for i := range 40 {
 		many += fmt.Sprintf(`,"q%d":1`, i)

@@ -136,6 +136,8 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	case *kind.PropertyNames:
 		// Without loc, which may be wrong here: the library reuses the slice.
 		x.add(nil, "the field name %q is not allowed%s", visible.Cut(k.Property, maxShown, "…"), nameRule(e))
+	case *kind.RefCycle:
+		x.add(loc, "cannot be checked, because the tool's schema refers to itself without an end; do not call this tool again")
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
 			x.add(loc, "got %s, want %s", x.show(loc), bound)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
@@ -98,12 +99,16 @@ func groupNames(groups []openGroup) string {
 	return strings.Join(names, ", ")
 }
 
-// write appends the group's tools, failures, instructions and skills, or nothing if the group has none of these.
-func (g *openGroup) write(b *strings.Builder) {
+// groupTag matches what a model might read as the start or the end of a group in an answer.
+var groupTag = lazy.Regexp(`(?i)<(\s*/?\s*group)`)
+
+// write appends the group's tools, failures, instructions and skills, or nothing if the group has none of these. The texts
+// of a server cannot end the group, or begin another one.
+func (g *openGroup) write(answer *strings.Builder) {
 	if len(g.Tools)+len(g.Failed)+len(g.Skills) == 0 && g.Instructions == "" {
 		return
 	}
-	fmt.Fprintf(b, "\n\n<group name=%q>", g.Name)
+	b := new(strings.Builder)
 	for _, t := range g.Tools {
 		b.WriteString("\n- " + t.Name)
 		if t.Line != "" {
@@ -122,7 +127,7 @@ func (g *openGroup) write(b *strings.Builder) {
 	for _, s := range g.Skills {
 		fmt.Fprintf(b, "\n- %s: %s", s.Name, s.Description)
 	}
-	b.WriteString("\n</group>")
+	fmt.Fprintf(answer, "\n\n<group name=%q>%s\n</group>", g.Name, groupTag().ReplaceAllString(b.String(), `<\$1`))
 }
 
 // reportOptions say what the answer of a control tool includes.

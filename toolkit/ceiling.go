@@ -15,8 +15,8 @@ type Ceiling struct {
 	names []string
 }
 
-// Only returns the ceiling that grants the named groups, and nothing else. The
-// name "*" grants everything. Only() grants nothing. Unknown names are ignored.
+// Only returns the ceiling that grants the named groups, and nothing else. The name "basic" grants the basic group, and "*"
+// grants everything. Only() grants nothing. Unknown names are ignored.
 func Only(names ...string) Ceiling { return Ceiling{isSet: true, names: slices.Clone(names)} }
 
 // IsZero reports whether the ceiling is unset.

@@ -130,7 +130,7 @@ var internalUsers = map[string][]string{
 	"internal/pgtest":   {"internal/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
-	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
+	"internal/lazy": {"tool", "tool/host", "toolkit", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway", "internal/mcpgroups", "internal/tracecontext", "internal/envref"},
 
 	"internal/tracecontext": {"agent/agentotel", "mcpclient", "mcpserver"},
