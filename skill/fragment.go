@@ -72,7 +72,7 @@ func fragmentNames(sorted []*Skill, budget int) string {
 var reminderIntro string
 
 // Reminder lists the skills that a model opened before the conversation was summarised:
-// name, description and outline of each. It is "" without skills.
+// name, description and outline of each, of which a long one is cut. It is "" without skills.
 func Reminder(opened []*Skill) string {
 	if len(opened) == 0 {
 		return ""
@@ -81,7 +81,7 @@ func Reminder(opened []*Skill) string {
 	b.WriteString("<opened-skills>\n" + reminderIntro)
 	for _, s := range opened {
 		fmt.Fprintf(&b, "<skill name=\"%s\"%s>%s\n", escape(s.Name), originAttribute(s), escape(s.Description))
-		for line := range strings.Lines(s.Document().Outline()) {
+		for line := range strings.Lines(shortOutline(s.Document().Sections, maxOutline, "")) {
 			text := strings.TrimLeft(line, " ")
 			b.WriteString(line[:len(line)-len(text)] + escape(text) + "\n")
 		}

@@ -57,8 +57,8 @@ func (e *NotFoundError) Error() string {
 }
 
 // View shows a skill, or a part of it, as the Skill tool does. A text over the limit is shown in pieces, with a
-// note how to get the rest: if it has sections, the outline and the first section, else parts of that size. A
-// section without subsections is shown whole, whatever its size. Characters that only a model reads are removed.
+// note how to get the rest: if it has sections, the outline and the first section, else parts of that size. The
+// outline is limited, too. A section without subsections is shown whole, whatever its size. Characters that only a model reads are removed.
 // Errors are written for the model; a missing skill, section or file is a [*NotFoundError]. A skill that is not on
 // this machine is fetched, until ctx is done.
 func View(ctx context.Context, skills []*Skill, q Query) (*Page, error) {
@@ -255,13 +255,22 @@ func sectionNotFound(d *Document, name string) error {
 	case len(names) == 0:
 		e.hint = "; the text has no sections: leave section out"
 	case len(e.Near) == 0:
-		const maxOutline = 2000 // bytes; a longer outline was shown with the text
-		e.hint = "; the sections are:\n" + cutLine(d.Outline(), maxOutline)
-		if len(d.Outline()) > maxOutline {
-			e.hint += "… and more, which the outline shows: leave section out to read it"
-		}
+		e.hint = "; the sections are:\n" + shortOutline(d.Sections, maxOutline, "; leave section out to read their beginning")
 	}
 	return e
+}
+
+// maxOutline is the size of an outline, in bytes, where a complete one is not needed.
+const maxOutline = 2000
+
+// shortOutline is an outline of at most limit bytes. If it is not complete it ends with a note and rest.
+func shortOutline(sections []Section, limit int, rest string) string {
+	all := outline(sections)
+	short := cutLine(all, limit)
+	if missing := strings.Count(all[len(short):], "\n"); missing > 0 {
+		short += fmt.Sprintf("… and %d more sections%s\n", missing, rest)
+	}
+	return short
 }
 
 // abridge returns a document whole if it fits into the limit, else the beginning of it.
@@ -276,7 +285,7 @@ func abridge(d *Document, limit int) string {
 	if len(shown) > limit {
 		shown = cutPart(d.text, limit, 1)
 	}
-	return contents(len(d.text), d.Sections, shown)
+	return contents(len(d.text), d.Sections, shown, limit)
 }
 
 // sectionText returns a section whole if it fits, or if it has no subsections to request instead.
@@ -287,13 +296,14 @@ func sectionText(d *Document, s Section, limit int) string {
 	if len(s.Text) <= limit || len(within) == 0 {
 		return s.Text
 	}
-	return contents(len(s.Text), within, d.text[s.start:s.introEnd])
+	return contents(len(s.Text), within, d.text[s.start:s.introEnd], limit)
 }
 
-// contents returns what is shown in place of a text that is too long.
-func contents(size int, sections []Section, shown string) string {
+// contents returns what is shown in place of a text that is too long. The outline has at most limit bytes, too: a result
+// with instructions is never cut later.
+func contents(size int, sections []Section, shown string, limit int) string {
 	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
-		size, outline(sections), shown)
+		size, shortOutline(sections, limit, `; read on with section "part-1", "part-2" and so on`), shown)
 }
 
 // firstSection returns the first section, without a title that contains all others.

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -119,6 +120,26 @@ func TestNotFound(t *testing.T) {
 }
 
 // TestPartsJoin checks that the parts of a long text join to the text.
+// TestManySections: the outline of a text is limited like the text, as the result of the tool Skill is never cut, and is
+// repeated after each compaction.
+func TestManySections(t *testing.T) {
+	s := &Skill{Name: "many", Description: "Use it.", Body: strings.Repeat("# A section\n\n## Below it\n\n", 10_000)}
+	for _, q := range []Query{{Skill: "many"}, {Skill: "many", Limit: 1000}, {Skill: "many", Section: "nowhere"}} {
+		text := ""
+		if page, err := View(t.Context(), []*Skill{s}, q); err == nil {
+			text = page.Text
+		} else {
+			text = err.Error()
+		}
+		if limit := cmp.Or(q.Limit, DefaultLimit); len(text) > limit+2000 || !strings.Contains(text, "more sections; ") {
+			t.Errorf("%+v: %d bytes: %.300s", q, len(text), text)
+		}
+	}
+	if text := Reminder([]*Skill{s}); len(text) > 4000 {
+		t.Errorf("the reminder has %d bytes", len(text))
+	}
+}
+
 func TestPartsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`([a-zé日 ]{0,30}\n?){0,20}`).Draw(t, "text")
