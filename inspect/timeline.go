@@ -124,8 +124,15 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		r.State, r.Fault = string(message.OutcomeError), preview(ev.Error)
 		return i
 	case *event.Elicitation:
-		r, i := t.row(kindAsked, ev)
-		r.Name, r.Text, r.State, r.Fault = ev.Server, preview(ev.Message), string(ev.Action), preview(ev.Error)
+		text := preview(ev.Message)
+		i := slices.IndexFunc(t.rows, func(r *row) bool { // which the answer is for
+			return ev.Action != "" && r.Kind == kindAsked && r.State == "asked" && r.call == ev.Call && r.Name == ev.Server && r.Text == text
+		})
+		if i < 0 {
+			_, i = t.row(kindAsked, ev)
+		}
+		r := t.rows[i]
+		r.call, r.Name, r.Text, r.State, r.Fault = ev.Call, ev.Server, text, cmp.Or(string(ev.Action), "asked"), preview(ev.Error)
 		return i
 	case *event.Sampling:
 		r, i := t.row(kindSampling, ev)

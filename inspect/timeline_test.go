@@ -245,6 +245,22 @@ func TestSubAgentAsks(t *testing.T) {
 	}
 }
 
+// TestQuestions has one row for a question, which is emitted again with the answer.
+func TestQuestions(t *testing.T) {
+	ask := func(call, message, action string) map[string]any {
+		return map[string]any{"type": "elicitation", "call": call, "server": "shop", "message": message, "action": action}
+	}
+	c, base := client(t, store(t, "s", ask("call_1", "Which size?", ""), ask("call_2", "Which size?", ""), ask("call_2", "Which size?", "decline"),
+		ask("call_1", "Which size?", "accept"), ask("call_1", "Which size?", "")), inspect.Options{})
+	var got []string
+	for _, r := range rows(t, c, base+"api/sessions/s/rows?n=500") {
+		got = append(got, r.Kind+" "+r.State)
+	}
+	if want := []string{"asked accept", "asked decline", "asked asked"}; !slices.Equal(got, want) {
+		t.Errorf("the rows are %q, want %q", got, want)
+	}
+}
+
 // TestFirstRequests asks a handler that has not read the session yet.
 func TestFirstRequests(t *testing.T) {
 	for path, want := range map[string]string{"details?row=1": `"limit"`, "details?row=0.0": "there is no row", "requests?from=9223372036854775807": `"total":0`} {
