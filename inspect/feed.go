@@ -180,7 +180,7 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		}
 		f.mu.Lock()
 		f.timeline.add(ev, raw.Seq, raw.Record)
-		f.seq = raw.Seq
+		f.seq, f.err = raw.Seq, nil // showMessages may have found no session yet
 		f.announce()
 		f.mu.Unlock()
 		decode = decodeStored

@@ -118,6 +118,42 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
+// TestNotYet shows a session that begins while it is watched.
+func TestNotYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := newSlowStore(t, nil)
+		defer slow.Close()
+		inner := slow.store.(*slowStore).Store
+		h, err := New(session.Memory(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		f, release := h.feed("s")
+		defer release()
+		time.Sleep(time.Second)
+		if v, err := f.look("", 0, 10); err != nil || v.problem == "" {
+			t.Errorf("there is a session: %+v, %v", v, err)
+		}
+		_, recs, err := inner.(session.Reader).Read(t.Context(), "s", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := h.store.Open(t.Context(), "s")
+		if err == nil {
+			recs[0].Events = []session.Event{{Seq: 1, Data: []byte(`{"seq":1,"type":"run_start"}`)}}
+			err = errors.Join(log.Append(t.Context(), recs[0]), log.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if v, err := f.look("", 0, 10); err != nil || v.problem != "" || v.total != 1 {
+			t.Errorf("then: %+v, %v", v, err)
+		}
+	})
+}
+
 // A slowReader takes a second to read a session.
 type slowReader struct {
 	session.Store
