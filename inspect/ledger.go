@@ -80,12 +80,13 @@ func (l *ledger) add(ev event.Event, row int, price func(string, message.Usage) 
 	}
 }
 
-// begin adds a request. Sessions of old versions have no parts, and their requests no cause.
+// begin adds a request. Its parts are not known in sessions of old versions, and if the store has dropped earlier events;
+// then it has no cause.
 func (l *ledger) begin(ev *event.ModelStart, row int) {
 	r := &request{Row: row, Step: ev.Step, Start: ev.Time, Model: ev.Model, Tools: ev.Tools, Digest: ev.Digest}
 	before := l.parts
-	if len(ev.Parts) > 0 || ev.Same > 0 {
-		same := before[:min(ev.Same, len(before))]
+	if ev.Same >= 0 && ev.Same <= len(before) && len(ev.Parts)+ev.Same > 0 {
+		same := before[:ev.Same]
 		if len(same) < len(before) {
 			same = slices.Clip(same) // what follows in before stays
 		}

@@ -111,3 +111,17 @@ func TestCauses(t *testing.T) {
 		t.Errorf("there are only %d kinds of causes", len(kinds)-1)
 	}
 }
+
+// TestMissingParts counts no bytes of requests whose earlier parts are not stored, since the store has dropped events, or
+// whose event is forged.
+func TestMissingParts(t *testing.T) {
+	start := func(same int, list string) map[string]any {
+		return map[string]any{"type": "model_start", "step": 1, "same": same, "parts": parts(t, list)}
+	}
+	c, base := client(t, store(t, "s", start(3, "message user c"), start(-1, "message user c"), start(4, "message user d"), start(0, "system a; message user b"), start(2, "message user c")), inspect.Options{})
+	var got struct{ Requests []struct{ Bytes, Same int } }
+	get(t, c, base+"api/sessions/s/requests?from=0", &got)
+	if text := fmt.Sprint(got.Requests); text != "[{0 0} {0 0} {0 0} {2000 0} {3000 2000}]" {
+		t.Errorf("the bytes of the requests are %s", text)
+	}
+}
