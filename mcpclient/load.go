@@ -155,7 +155,7 @@ func (l *looseString) UnmarshalJSON(data []byte) error {
 	case '"':
 		return json.Unmarshal(data, (*string)(l))
 	case '{', '[':
-		return fmt.Errorf("must be a string; it is %.40s", data)
+		return errors.New("must be a string, not an object or a list") // which may contain a secret
 	}
 	if *l = looseString(data); *l == "null" {
 		*l = ""
@@ -243,7 +243,7 @@ func memberNames(raw json.RawMessage) string {
 func readEntry(name string, raw json.RawMessage, x *expander) (server Server, enabled bool, err error) {
 	var e entry
 	if raw[0] != '{' {
-		return server, false, fmt.Errorf("must be an object; it is %.40s", raw)
+		return server, false, errors.New(`must be an object with a "command" or a "url"`) // raw may be a secret
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return server, false, err
