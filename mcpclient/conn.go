@@ -196,6 +196,7 @@ func (c *config) serverError(cn *conn, err error) error {
 	if _, isServerError := errors.AsType[*ServerError](err); isCallError || isServerError {
 		return err
 	}
+	err = c.withoutURLSecrets(err)
 	e := &ServerError{Server: c.name, Err: err}
 	if cn == nil || cn.proc == nil || !cn.dead() {
 		return e

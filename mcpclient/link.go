@@ -121,7 +121,9 @@ func (l *link) setHandlers(h handlers) {
 
 // fail ends the connection, and with it the requests in flight. It keeps only the text of the reason: an unreachedError in
 // the reason would be wrong for the other requests.
-func (l *link) fail(reason error) { l.end(fmt.Errorf("%w: %v", ErrLost, reason)) }
+func (l *link) fail(reason error) {
+	l.end(fmt.Errorf("%w: %v", ErrLost, l.cfg.withoutURLSecrets(reason)))
+}
 
 func (l *link) dead() bool { return l.life.Err() != nil }
 

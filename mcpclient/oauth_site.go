@@ -125,7 +125,7 @@ func (l *login) findResource(ctx context.Context, ch challenge) (m resourceMetad
 		m.Resource = l.server.String()
 	}
 	if !covers(m.Resource, l.server) {
-		return m, fmt.Errorf("the metadata describes the resource %q, which does not include %q", m.Resource, l.server)
+		return m, fmt.Errorf("the metadata describes the resource %q, which does not include %q", m.Resource, publicURL(l.server))
 	}
 	return m, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/envref"
@@ -24,6 +25,35 @@ var (
 	// authScheme matches the scheme before the secret in a header.
 	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
+
+// publicURL returns a URL without the user and the query, which may be secrets.
+func publicURL(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// A cleanError is an error without the secrets in its text.
+type cleanError struct {
+	error
+	text string
+}
+
+func (e *cleanError) Error() string { return e.text }
+func (e *cleanError) Unwrap() error { return e.error }
+
+// withoutURLSecrets returns err without the user and the query of the server's URL: package net/http quotes URLs.
+func (c *config) withoutURLSecrets(err error) error {
+	if c.url == nil || c.url.User == nil && c.url.RawQuery == "" {
+		return err
+	}
+	text := err.Error()
+	for _, secret := range []string{c.url.User.String() + "@", c.url.User.Username() + ":***@", "?" + c.url.RawQuery} {
+		if len(secret) > 1 {
+			quoted := strconv.Quote(secret)
+			text = strings.NewReplacer(secret, "", quoted[1:len(quoted)-1], "").Replace(text)
+		}
+	}
+	return &cleanError{err, text}
+}
 
 // isLiteral reports whether a value has text besides ${NAME} and an authentication scheme, such as a default in ${NAME:-text}.
 func isLiteral(value string) bool {

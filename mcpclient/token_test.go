@@ -67,3 +67,30 @@ func TestToken(t *testing.T) {
 		}
 	}
 }
+
+// TestURLSecret checks that no error contains the query or the user of the server's URL, which may be secrets.
+func TestURLSecret(t *testing.T) {
+	closed := serveHTTP(t, http.NotFoundHandler())
+	address := strings.TrimPrefix(closed.URL, "http://")
+	closed.Close()
+	denied := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	for _, row := range []struct {
+		url   string
+		oauth *OAuth
+	}{
+		{"ftp://hidden@example.com/?key=hidden", nil},
+		{"https://hidden@exa mple.com/?key=hidden", nil},
+		{"http://hidden@mcp.example.com/?key=hidden", &OAuth{}},
+		{"http://hidden@" + address + "/mcp?key=hidden", nil},
+		{"http://hidden@" + address + "/mcp?key=hidden", &OAuth{}},
+		{denied.URL + "/mcp?key=hidden", nil},
+		{denied.URL + "/mcp?key=hidden", &OAuth{}},
+	} {
+		for _, sse := range []bool{false, true} {
+			_, err := tryConnect(t.Context(), Server{Name: "srv", Transport: HTTP{URL: row.url, SSE: sse, OAuth: row.oauth}, Options: Options{PingInterval: -1}})
+			if err == nil || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s, SSE %t: %v", row.url, sse, err)
+			}
+		}
+	}
+}

@@ -97,11 +97,11 @@ func (t Dial) configure(c *config) error {
 
 func (t HTTP) configure(c *config) error {
 	u, err := url.Parse(t.URL)
-	if err != nil {
-		return fmt.Errorf("HTTP.URL: %w", err)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("HTTP.URL cannot be read: %w", e.Err) // without the URL, which may contain secrets
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("HTTP.URL %q is not an absolute http or https URL", t.URL)
+		return fmt.Errorf("HTTP.URL %q is not an absolute http or https URL", publicURL(u))
 	}
 	if t.SSE {
 		c.wire = wireSSE
@@ -118,7 +118,7 @@ func (t HTTP) configure(c *config) error {
 	case t.OAuth != nil && t.OAuth.Authorize != nil && t.OAuth.RedirectURL == "":
 		return errors.New("HTTP.OAuth has Authorize, but no RedirectURL; set the URL to which the authorization server redirects")
 	}
-	if err := oauthurl.Secure(t.URL); err != nil {
+	if err := oauthurl.Secure(publicURL(u)); err != nil {
 		return fmt.Errorf("with HTTP.Token or HTTP.OAuth: %w, or others could read the tokens", err)
 	}
 	return nil
