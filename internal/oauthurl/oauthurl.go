@@ -2,6 +2,7 @@
 package oauthurl
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -12,13 +13,13 @@ import (
 // Secure rejects an endpoint to which secrets would be sent unencrypted.
 func Secure(endpoint string) error {
 	u, err := url.Parse(endpoint)
-	if err != nil {
-		return err
-	}
-	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && loopback.Host(u.Hostname()) {
+	switch {
+	case err != nil:
+		return errors.New("invalid URL; it must be like https://host/path") // err repeats the URL, which may have a password or a key
+	case u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && loopback.Host(u.Hostname()):
 		return nil
 	}
-	return fmt.Errorf("%q must be https", endpoint)
+	return fmt.Errorf("%q must be https", (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
 
 // Metadata returns the possible URLs of an authorization server's metadata (RFC 8414, OpenID Connect Discovery).
@@ -30,13 +31,10 @@ func Metadata(issuer string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := func(path string) string {
-		return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
-	}
-	path := strings.TrimSuffix(u.Path, "/")
-	urls := []string{at("/.well-known/oauth-authorization-server" + path), at("/.well-known/openid-configuration" + path)}
+	host, path := (&url.URL{Scheme: u.Scheme, Host: u.Host}).String(), strings.TrimSuffix(u.EscapedPath(), "/")
+	urls := []string{host + "/.well-known/oauth-authorization-server" + path, host + "/.well-known/openid-configuration" + path}
 	if path != "" {
-		urls = append(urls, at(path+"/.well-known/openid-configuration"))
+		urls = append(urls, host+path+"/.well-known/openid-configuration")
 	}
 	return urls, nil
 }
