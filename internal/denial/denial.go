@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/permission"
@@ -37,8 +38,9 @@ func Hidden(p *permission.Policy, tool string, err error) error {
 	if hidden, ok := errors.AsType[*toolkit.HiddenError](err); ok {
 		tool = hidden.Tool
 	}
-	d := permission.Decide(p, &permission.Call{Tool: tool})
-	if d.Behavior == permission.Deny && d.Rule != nil && d.Rule.Pattern == "" {
+	// Decided without the mode and without rules that have patterns, each of which could be the reason in place of the rule.
+	every := &permission.Policy{Rules: slices.DeleteFunc(slices.Clone(p.Rules), func(r permission.Rule) bool { return r.Pattern != "" })}
+	if d := permission.Decide(every, &permission.Call{Tool: tool}); d.Behavior == permission.Deny && d.Rule != nil {
 		return &Error{tool, d}
 	}
 	return err
