@@ -85,7 +85,7 @@ func TestCutConnections(t *testing.T) {
 
 // TestHangs: the answer stops until the client gives up.
 func TestHangs(t *testing.T) {
-	for _, turn := range []Turn{Hang(), Text("hello").HangAfter(10)} {
+	for _, turn := range []Turn{Hang(), Text("hello").HangAfter(10), Text("hello").Slow(time.Hour)} {
 		ctx, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
 		s := New(t, Func(func(*Request) Turn {

@@ -36,14 +36,17 @@ func Raw(status int, body string, header ...string) Answer {
 
 // Serve writes the answer, until it ends or the client or the server closes the connection.
 func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan struct{}) {
-	wait := func() {
+	wait := func(until <-chan time.Time) (connected bool) {
 		select {
+		case <-until:
+			return true
 		case <-r.Context().Done():
 		case <-closed:
 		}
+		return false
 	}
 	if a.Hang && a.Cut < 0 {
-		wait()
+		wait(nil)
 		return
 	}
 	for name, values := range a.Header {
@@ -56,7 +59,7 @@ func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan str
 			_, _ = w.Write([]byte(part[:left]))
 			_ = http.NewResponseController(w).Flush()
 			if a.Hang {
-				wait()
+				wait(nil)
 			}
 			panic(http.ErrAbortHandler) // net/http then closes the connection
 		}
@@ -66,7 +69,9 @@ func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan str
 		}
 		if a.Pause > 0 {
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(a.Pause)
+			if !wait(time.After(a.Pause)) {
+				return
+			}
 		}
 	}
 }
