@@ -11,7 +11,7 @@ import (
 const maxCompared = 128
 
 // Names returns at most n of the known names that resemble word, the most similar first: those with an edit
-// distance of a third of its length or less, and those that contain it or are part of it. Ties are broken by the
+// distance of a third of its length (rounded) or less, and those that contain it or are part of it. Ties are broken by the
 // number of differing letters. Case, blanks and punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {

@@ -35,14 +35,14 @@ func Start(source string) (*Server, error) {
 }
 
 func start(source string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "temporalserver")
-	if err != nil {
-		return nil, err
-	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		err = ln.Close()
 	}
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "temporalserver")
 	if err != nil {
 		return nil, err
 	}
