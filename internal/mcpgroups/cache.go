@@ -87,8 +87,8 @@ func (m *Cache) Store(groups []mcpclient.Group, tools []string) {
 	if err != nil || string(data) == m.data || len(data) > maxCache {
 		return
 	}
-	m.data = string(data)
-	if os.MkdirAll(filepath.Dir(m.path), 0o700) == nil {
-		_ = replacefile.Write(m.path, data, 0o600) // another process may read the file
+	// The file is replaced because another process may read it.
+	if os.MkdirAll(filepath.Dir(m.path), 0o700) == nil && replacefile.Write(m.path, data, 0o600) == nil {
+		m.data = string(data)
 	}
 }

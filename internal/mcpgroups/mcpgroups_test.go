@@ -135,6 +135,24 @@ func TestCache(t *testing.T) {
 	if broken := OpenCache(dir, cfg); broken.Tools() != nil || broken.Labels() != nil {
 		t.Errorf("broken: %v", broken)
 	}
+	if err := os.Remove(filepath.Join(dir, files[0].Name())); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // in the way of the directory
+		t.Fatal(err)
+	}
+	retried := OpenCache(dir, cfg)
+	retried.Store(nil, []string{"x__read"})
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	retried.Store(nil, []string{"x__read"})
+	if stored := OpenCache(dir, cfg); len(stored.Tools()) != 1 {
+		t.Error("what could not be stored at first is not stored later")
+	}
 	none := OpenCache("", cfg)
 	none.Store(nil, []string{"a"})
 }
