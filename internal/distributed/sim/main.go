@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -47,13 +48,19 @@ func defaults() figures {
 	return f
 }
 
+func (f figures) set(name, text string) error {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0 && v <= 1e12) {
+		return errors.New("give a positive number of at most 1e12")
+	}
+	f[name] = v
+	return nil
+}
+
 func main() {
 	f := defaults()
 	for _, row := range table {
-		flag.Func(row.name, fmt.Sprintf("%s (default %v)", row.help, row.value), func(s string) (err error) {
-			f[row.name], err = strconv.ParseFloat(s, 64)
-			return err
-		})
+		flag.Func(row.name, fmt.Sprintf("%s (default %v)", row.help, row.value), func(s string) error { return f.set(row.name, s) })
 	}
 	flag.Parse()
 	if err := printTable(os.Stdout, f); err != nil {

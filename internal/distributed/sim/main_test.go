@@ -25,3 +25,15 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }
+
+// TestSet checks that a flag takes only a number with which the table can be computed.
+func TestSet(t *testing.T) {
+	for _, value := range []string{"", "x", "0", "-4", "NaN", "Inf", "1e999", "1e300"} {
+		if f := defaults(); f.set("use", value) == nil || f["use"] != 0.6 {
+			t.Errorf("%q is accepted: %v", value, f["use"])
+		}
+	}
+	if f := defaults(); f.set("use", "0.5") != nil || f["use"] != 0.5 {
+		t.Error("0.5 is not accepted")
+	}
+}
