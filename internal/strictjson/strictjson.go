@@ -152,10 +152,8 @@ func (o *openObject) has(names [][]byte, name []byte) bool {
 }
 
 func checkSpelling(name []byte, known []string) error {
-	for _, k := range known {
-		if string(name) == k {
-			return nil
-		}
+	if slices.ContainsFunc(known, func(k string) bool { return string(name) == k }) {
+		return nil
 	}
 	for _, k := range known {
 		if strings.EqualFold(string(name), k) {

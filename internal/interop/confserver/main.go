@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,10 @@ func run(command []string) error {
 		go func() { cancel(web.Serve(l)) }()
 		return web
 	}
-	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS")) // 0 for a single server without a balancer
+	replicas, err := strconv.Atoi(cmp.Or(os.Getenv("REPLICAS"), "0")) // 0 for a single server without a balancer
+	if err != nil {
+		return fmt.Errorf("$REPLICAS: %w; set it to a number", err)
+	}
 	shared := mcpserver.NewShared()
 	var urls []*url.URL
 	for range max(1, replicas) {
@@ -96,7 +100,8 @@ func run(command []string) error {
 	}
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--url", address.String()+"/mcp")...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd.Run()
+	err = cmd.Run()
+	return cmp.Or(context.Cause(ctx), err) // a server that fails ends the command
 }
 
 // fixture returns the toolkit with the suite's tools. Two of the tools change it.

@@ -89,10 +89,10 @@ func run(ctx context.Context, o options) (got result, err error) {
 	defer balancer.Close()
 
 	w := &workers{url: url, pause: o.pause}
+	defer w.stop() // also if only some have started
 	if err := w.start(ctx, o.sessions); err != nil {
 		return got, err
 	}
-	defer w.stop()
 	for _, how := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		for i := range gateways {
 			time.Sleep(o.between)
