@@ -173,7 +173,7 @@ func New(cfg Config) (*Model, error) {
 	base := strings.TrimSuffix(strings.TrimRight(cmp.Or(cfg.BaseURL, defaultBaseURL), "/"), "/v1")
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
+		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", provider.PublicURL(cfg.BaseURL), defaultBaseURL)
 	}
 	cfg.Header = provider.CanonicalHeader(cfg.Header)
 	if err := cfg.check(); err != nil {
@@ -214,12 +214,20 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("Thinking.Display is set; it needs the mode %q or %q", ThinkingAdaptive, ThinkingBudget)
 	case cfg.Cache != CacheShort && cfg.Cache != CacheHour && cfg.Cache != CacheOff:
 		return fmt.Errorf("Cache %q is unknown; use %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
+	case cfg.HeaderTimeout < 0 || cfg.IdleTimeout < 0:
+		return fmt.Errorf("HeaderTimeout is %v and IdleTimeout %v; they must not be negative, and 0 means the default", cfg.HeaderTimeout, cfg.IdleTimeout)
 	case cfg.MaxTokens < 0:
 		return fmt.Errorf("MaxTokens is %d; it must not be negative", cfg.MaxTokens)
 	}
 	for i, raw := range cfg.ServerTools {
 		if !json.Valid(raw) || kindOf(raw) == "" {
 			return fmt.Errorf("ServerTools[%d] is not a JSON object with a type: %.60s", i, raw)
+		}
+		var t struct {
+			Control json.RawMessage `json:"cache_control"`
+		}
+		if _ = json.Unmarshal(raw, &t); t.Control != nil && cfg.Cache != CacheOff { // it would be one breakpoint too many
+			return fmt.Errorf("ServerTools[%d] has cache_control; leave it out, or set Cache to %q", i, CacheOff)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -160,18 +161,21 @@ func (w *schemaWalk) names(raw json.RawMessage) json.RawMessage {
 	}, func(map[string]json.RawMessage) {})
 }
 
-// pointerEscapes and pointerUnescapes are for a name in a JSON pointer in a URL (RFC 6901, section 6).
-var (
-	pointerEscapes   = strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "$", "%24")
-	pointerUnescapes = strings.NewReplacer("~0", "~", "~1", "/", "%25", "%", "%24", "$")
-)
+// pointerUnescapes is for a name in a JSON pointer (RFC 6901, section 4).
+var pointerUnescapes = strings.NewReplacer("~0", "~", "~1", "/")
 
-// reference replaces the names in a pointer to a part of the schema, such as "#/properties/$top".
+// reference replaces the names in a pointer to a part of the schema, such as "#/properties/$top". The pointer is in a URL,
+// in which any byte may be escaped.
 func (w *schemaWalk) reference(raw json.RawMessage) json.RawMessage {
 	parts := strings.Split(jsonString(raw), "/")
 	for i := 2; i < len(parts); i++ {
-		if parts[i-1] == "properties" {
-			parts[i] = pointerEscapes.Replace(w.name(pointerUnescapes.Replace(parts[i])))
+		own, err := url.PathUnescape(parts[i])
+		if parts[i-1] != "properties" || err != nil {
+			continue
+		}
+		own = pointerUnescapes.Replace(own)
+		if name := w.name(own); name != own {
+			parts[i] = name // which needs no escapes
 		}
 	}
 	return quote(strings.Join(parts, "/"))

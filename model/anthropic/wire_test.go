@@ -158,6 +158,7 @@ func TestNew(t *testing.T) {
 		"no model":                    {Key: "k"},
 		"no key":                      {Model: "m"},
 		"is not an http or https URL": {Model: "m", Key: "k", BaseURL: "ftp://x"},
+		`"x.org/v1" is not an http`:   {Model: "m", Key: "k", BaseURL: "user:secret@x.org/v1?key=secret"},
 		"at least 1024":               {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 100}},
 		"below MaxTokens":             {Model: "m", Key: "k", MaxTokens: 2000, Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}},
 		"needs the mode":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Budget: 2000}},
@@ -166,6 +167,9 @@ func TestNew(t *testing.T) {
 		`Cache "2h" is unknown`:       {Model: "m", Key: "k", Cache: "2h"},
 		"ServerTools[0] is not":       {Model: "m", Key: "k", ServerTools: []json.RawMessage{json.RawMessage(`{"name":"a"}`)}},
 		"must not be negative":        {Model: "m", Key: "k", MaxTokens: -1},
+		"HeaderTimeout is -1s":        {Model: "m", Key: "k", HeaderTimeout: -time.Second},
+		"ServerTools[0] has cache_control": {Model: "m", Key: "k",
+			ServerTools: []json.RawMessage{json.RawMessage(`{"type":"t","cache_control":{"type":"ephemeral"}}`)}},
 	} {
 		if _, err := anthropic.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

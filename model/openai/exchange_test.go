@@ -317,6 +317,9 @@ func TestNew(t *testing.T) {
 		{openai.Config{Model: "m", BaseURL: "http://host.docker.internal"}, ""},
 		{openai.Config{Model: "m", Key: "k", BaseURL: "llm.example.org/v1"}, "not an http or https URL"},
 		{openai.Config{Model: "m", Key: "k", BaseURL: "ftp://llm.example.org"}, "not an http or https URL"},
+		{openai.Config{Model: "m", Key: "k", BaseURL: "user:secret@llm.example.org?key=secret"}, `"llm.example.org" is not an http or https URL`},
+		{openai.Config{Model: "m", Key: "k", BaseURL: "ftp://user:secret@llm.example.org"}, `"ftp://llm.example.org" is not`},
+		{openai.Config{Model: "m", Key: "k", IdleTimeout: -time.Second}, "IdleTimeout -1s; they must not be negative"},
 	} {
 		_, err := openai.New(row.cfg)
 		if (err == nil) != (row.want == "") || (err != nil && !strings.Contains(err.Error(), row.want)) {

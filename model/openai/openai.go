@@ -144,8 +144,8 @@ var (
 	_ model.Revealer = (*Model)(nil)
 )
 
-// New returns a model. It fails on a missing model name, on an invalid base URL, and on a missing key unless the
-// server is local or a header has a key. Local is a loopback or private address, "localhost", a name without dots, or
+// New returns a model. It fails on a missing model name, on an invalid base URL or negative timeout, and on a missing key unless
+// the server is local or a header has a key. Local is a loopback or private address, "localhost", a name without dots, or
 // one ending in ".local" or ".internal". New does not contact the server.
 func New(cfg Config) (*Model, error) {
 	if cfg.Model == "" {
@@ -154,7 +154,10 @@ func New(cfg Config) (*Model, error) {
 	cfg.BaseURL = strings.TrimRight(cmp.Or(cfg.BaseURL, defaultBaseURL), "/")
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
+		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", provider.PublicURL(cfg.BaseURL), defaultBaseURL)
+	}
+	if cfg.HeaderTimeout < 0 || cfg.IdleTimeout < 0 {
+		return nil, fmt.Errorf("openai: HeaderTimeout is %v and IdleTimeout %v; they must not be negative, and 0 means the default", cfg.HeaderTimeout, cfg.IdleTimeout)
 	}
 	cfg.Header = provider.CanonicalHeader(cfg.Header)
 	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {

@@ -43,8 +43,9 @@ func AddRemedy(e *model.Error, remedy string) {
 // PublicURL returns a base URL without the user, password and query, which may be secret.
 func PublicURL(base string) string {
 	u, err := url.Parse(base)
-	if err != nil { // unreachable: New rejects such a URL
-		return "the server"
+	if err != nil || u.Host == "" { // only for the error of New
+		base, _, _ = strings.Cut(base, "?")
+		return base[strings.LastIndex(base, "@")+1:]
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
