@@ -345,6 +345,14 @@ func TestRevealThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestRevealWithNilMessage: a model can refuse a request with a nil message.
+func TestRevealWithNilMessage(t *testing.T) {
+	req := &model.Request{Messages: []*message.Message{message.User("hi"), nil}, Reveal: &model.Reveal{Changes: []*model.ToolChange{{At: 1}}}}
+	if req.Revealed() == req.Reveal {
+		t.Error("a change is before a nil message")
+	}
+}
+
 // TestRevealer: decorators pass Reveals on, and a model of several models reveals if one of them does.
 func TestRevealer(t *testing.T) {
 	plain, late := model.Model(scripted.New()), model.Model(&provider{Model: scripted.New()})

@@ -110,6 +110,13 @@ func (t Turn) Block(block string) Turn {
 	if err := json.Unmarshal([]byte(block), &o); err != nil {
 		panic(err) // the test is wrong
 	}
+	switch kind := o["type"]; kind { // in the form of Text, Thinking and Calls
+	case "text", "thinking":
+		o[kind.(string)], _ = o[kind.(string)].(string)
+	case "tool_use":
+		o["id"], _ = o["id"].(string)
+		o["input"] = wiretest.Marshal(o["input"])
+	}
 	return t.add(o)
 }
 
@@ -260,7 +267,7 @@ func splitBlock(b object) (begin object, deltas []object) {
 // message renders an answer that is not streamed, with the given content.
 func (t Turn) message(req *Request, content []object) object {
 	for _, b := range content {
-		if text, ok := b["input"].(string); ok && b["type"] == "tool_use" {
+		if text, ok := b["input"].(string); ok && b["type"] == "tool_use" && json.Valid([]byte(text)) { // other text stays a string
 			b["input"] = json.RawMessage(text)
 		}
 	}
