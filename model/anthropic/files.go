@@ -23,7 +23,7 @@ func fileBlock(d *message.Data) (u sdk.BetaContentBlockParamUnion) {
 		doc.Title = sdk.String(d.Name)
 	}
 	switch {
-	case strings.HasPrefix(d.MediaType, "image/") && isWebURL:
+	case slices.Contains(imageTypes, d.MediaType) && isWebURL:
 		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfURL: &sdk.BetaURLImageSourceParam{URL: d.URL}}}
 	case slices.Contains(imageTypes, d.MediaType) && encoded != "":
 		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfBase64: &sdk.BetaBase64ImageSourceParam{

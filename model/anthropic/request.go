@@ -174,7 +174,7 @@ func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 // override replaces, adds and, where the value is null, removes members of an object.
 func override(object, extra map[string]json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		value := extra[name]
+		value := bytes.TrimSpace(extra[name])
 		switch {
 		case !json.Valid(value):
 			return fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)
@@ -197,7 +197,10 @@ func override(object, extra map[string]json.RawMessage) error {
 
 // setEffort converts the reasoning_effort of chat completions to output_config.effort.
 func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
-	effort := jsonString(value)
+	var effort string
+	if err := json.Unmarshal(value, &effort); err != nil {
+		return fmt.Errorf("extra member \"reasoning_effort\" is %.60s; it must be a string, such as \"low\"", value)
+	}
 	switch effort {
 	case "":
 		return nil

@@ -267,3 +267,16 @@ func TestKeyStays(t *testing.T) {
 		t.Errorf("the other host got the key %s", r.Header.Get("X-Api-Key"))
 	}
 }
+
+// TestExtraWithSpaces: white space around the JSON of an extra does not matter.
+func TestExtraWithSpaces(t *testing.T) {
+	s := anthropictest.New(t, anthropictest.Text("ok"))
+	m := newModel(t, s, anthropic.Config{Effort: "low", Extra: map[string]json.RawMessage{
+		"temperature": json.RawMessage(" null"), "tools": json.RawMessage("null\n"), "output_config": json.RawMessage(" null"), "reasoning_effort": json.RawMessage(`"high"`)}})
+	if _, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: hi.Messages, Tools: addTool, Temperature: new(0.5)})); err != nil {
+		t.Fatal(err)
+	}
+	if body := string(s.Requests()[0].Body); strings.Contains(body, "null") || strings.Contains(body, "tools") || !strings.Contains(body, `"high"`) {
+		t.Error(body)
+	}
+}
