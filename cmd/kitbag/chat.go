@@ -109,13 +109,22 @@ func (f *chatFlags) run(ctx context.Context, cmd *cobra.Command, r *runner, ui f
 	}
 	files := new(fileHistory)
 	defer func() { err = errors.Join(err, files.close()) }()
+	var usable *agentFlags // of the agent that ran last; nil if there was none, or if its flags failed now
 	for first := true; ; first = false {
+		started := false
 		err := f.withAgent(ctx, r, func(k *kit, s *conversation) error {
 			defer catchInterrupts()()
+			flags := f.agentFlags
+			started, usable = true, &flags
 			return (&chat{runner: r, flags: f, frontend: ui, kit: k, conv: s, files: files}).takeTurns(ctx, first)
 		})
-		if !errors.Is(err, errRecreateAgent) {
+		switch {
+		case errors.Is(err, errRecreateAgent):
+		case started || usable == nil || ctx.Err() != nil:
 			return err
+		default: // such as a model without a key: the chat continues as before
+			fmt.Fprintf(r.log, "! taken back: %s\n", indented(err.Error()))
+			f.agentFlags, usable = *usable, nil
 		}
 	}
 }

@@ -16,6 +16,12 @@ import (
 // runChat runs a chat on the typed lines, all of which are typed before the first turn.
 func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	t.Helper()
+	return runChatAt(t, f, typed, func(f lineFrontend) frontend { return f })
+}
+
+// runChatAt is runChat with another frontend.
+func runChatAt(t *testing.T, f *agentFlags, typed string, newFrontend func(lineFrontend) frontend) (output, error) {
+	t.Helper()
 	var out, log bytes.Buffer
 	p := newPrompt(strings.NewReader(typed), &log)
 	painter := &painter{hasPrompt: true}
@@ -23,7 +29,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	files := new(fileHistory)
 	defer files.close()
 	err := f.withAgent(t.Context(), r, func(k *kit, s *conversation) error {
-		return (&chat{runner: r, frontend: lineFrontend{p, &log}, kit: k, conv: s, flags: &chatFlags{agentFlags: *f}, files: files}).takeTurns(t.Context(), true)
+		return (&chat{runner: r, frontend: newFrontend(lineFrontend{p, &log}), kit: k, conv: s, flags: &chatFlags{agentFlags: *f}, files: files}).takeTurns(t.Context(), true)
 	})
 	for range p.lines { // wait for the reader to end
 	}
@@ -163,5 +169,24 @@ func TestAttachedAsRead(t *testing.T) {
 				t.Errorf("%v: %d requests, %+v", err, len(s.Requests()), got)
 			}
 		})
+	}
+}
+
+// TestChatUnusableModel: a chat continues with its model after a command for one that has no key.
+func TestChatUnusableModel(t *testing.T) {
+	workspace(t)
+	t.Setenv("ANTHROPIC_API_KEY", "")
+	serve(t, openaitest.Text("still here"))
+	var out, log bytes.Buffer
+	p := newPrompt(strings.NewReader("/model claude-opus\nhi\n/model\n"), &log)
+	painter := &painter{hasPrompt: true}
+	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
+	cmd := chatCommand()
+	cmd.SetErr(&log)
+	err := (&chatFlags{agentFlags: *plainFlags()}).run(t.Context(), cmd, r, lineFrontend{p, &log})
+	for range p.lines { // wait for the reader to end
+	}
+	if err != nil || out.String() != "still here\n" || !strings.Contains(log.String(), "ANTHROPIC_API_KEY") || !strings.Contains(log.String(), "model: test\n") {
+		t.Errorf("%v: %s%s", err, out.String(), log.String())
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,14 +89,15 @@ func (c *chat) clear(context.Context, string) error {
 	if c.flags.session, err = newSession(dir, ids, time.Now()); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.log, "a new conversation; the old one is in %s\n", old)
+	c.files.undone = nil // by the old one
+	fmt.Fprintf(c.log, "a new conversation; the old one is in %s\n", plainLine(old))
 	return errRecreateAgent
 }
 
 func (c *chat) compact(ctx context.Context, _ string) error {
 	before := c.conv.Generation
 	err := c.run(ctx, c.kit.agent, c.conv, []agent.Input{agent.Compact{}})
-	if e, ok := errors.AsType[*exit](err); ok && e.code == exitInterrupted {
+	if e, ok := errors.AsType[*exit](err); ok && e.err == nil {
 		return nil // the event of the end has already been shown
 	} else if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *chat) compact(ctx context.Context, _ string) error {
 
 func (c *chat) setModel(_ context.Context, name string) error {
 	if name == "" {
-		_, err := fmt.Fprintf(c.log, "model: %s\n", plainLine(cmp.Or(c.flags.model, os.Getenv("KITBAG_MODEL"))))
+		_, err := fmt.Fprintf(c.log, "model: %s\n", plainLine(c.models.names()[0]))
 		return err
 	}
 	c.flags.model = name
@@ -120,7 +120,7 @@ func (c *chat) setModel(_ context.Context, name string) error {
 
 func (c *chat) setMode(_ context.Context, mode string) error {
 	if mode == "" {
-		_, err := fmt.Fprintf(c.log, "mode: %s; the modes are %s\n", c.flags.mode, strings.Join(modes, ", "))
+		_, err := fmt.Fprintf(c.log, "mode: %s; the modes are %s\n", c.kit.policy.Mode, strings.Join(modes, ", "))
 		return err
 	}
 	if !slices.Contains(modes, mode) {
@@ -133,12 +133,8 @@ func (c *chat) setMode(_ context.Context, mode string) error {
 
 // showPermissions lists the rules in the order in which they apply, each with its source.
 func (c *chat) showPermissions(context.Context, string) error {
-	policy, err := c.flags.policy()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.log, "mode: %s\n", c.flags.mode)
-	rules := slices.Concat(policy.Rules, c.conv.Rules)
+	fmt.Fprintf(c.log, "mode: %s\n", c.kit.policy.Mode)
+	rules := slices.Concat(c.kit.policy.Rules, c.conv.Rules)
 	for _, r := range rules {
 		fmt.Fprintf(c.log, "  %-5s %s (%s)\n", r.Behavior, plainLine(r.String()), plainLine(r.Source))
 	}
@@ -186,7 +182,7 @@ func (c *chat) export(_ context.Context, file string) error {
 	}
 	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("/export: %w", err)
+		return fmt.Errorf("/export: %w", errors.Join(err, os.Remove(file)))
 	}
 	_, err = fmt.Fprintf(c.log, "written to %s\n", plainLine(file))
 	return err

@@ -338,7 +338,7 @@ func TestUICopyKeepsPolicy(t *testing.T) {
 	call := func(id, file string) openaitest.Turn {
 		return openaitest.Calls(openaitest.Call{ID: id, Name: "Bash", Args: `{"command":"touch ` + file + `"}`})
 	}
-	serve(t, openaitest.Text("one"), call("call_1", "a"), call("call_2", "b"), call("call_3", "c"))
+	serve(t, openaitest.Text("one"), call("call_1", "a"), call("call_2", "b"), call("call_3", "c"), openaitest.Text("stopped"))
 	if got := kitbag(t.Context(), "run", "--session", "s.json", "first"); got.code != exitDone {
 		t.Fatalf("%+v", got)
 	}
@@ -381,6 +381,12 @@ func TestUICopyKeepsPolicy(t *testing.T) {
 	got := kitbag(t.Context(), append([]string{"run", "--session", "t.json", "--answer", "call_2=allow"}, allow...)...)
 	if got.code != exitWaiting || !strings.Contains(got.stderr, "its own mode and rules") {
 		t.Errorf("%+v", got)
+	}
+	f := plainFlags()
+	f.session, f.mode, f.allow = "t.json", "bypass", allow[1:]
+	shown, err := runChat(t, f, "n\n/permissions\n/mode\n")
+	if err != nil || strings.Count(shown.stderr, "mode: default") != 2 || !strings.Contains(shown.stderr, "ask   Bash (") || strings.Contains(shown.stderr, "allow Bash") {
+		t.Errorf("%v: %+v", err, shown)
 	}
 	st, err := session.ReadFile(filepath.Join(dir, "t.json"), must(userKey()))
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/undo"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // fileHistory has snapshots of the working directories before and after each turn of a chat, for /undo and /diff.
@@ -19,7 +21,7 @@ type fileHistory struct {
 	failed   error // why no more snapshots are made
 	start    undo.Snapshot
 	turns    []fileTurn // turns that changed a file and were not undone
-	note     string     // a note for the model, sent with the next message
+	undone   []string   // names of files that were undone; the model is told with the next message
 }
 
 // A fileTurn is a turn that changed files.
@@ -38,13 +40,17 @@ func (h *fileHistory) close() error {
 
 // snapshot returns a snapshot of the files, or nil if it cannot be made.
 func (h *fileHistory) snapshot(ctx context.Context, dirs []string) undo.Snapshot {
-	if h.failed == nil && h.recorder == nil {
-		h.recorder, h.failed = undo.New(ctx, dirs)
-	}
 	if h.failed != nil {
 		return nil
 	}
-	s, err := h.recorder.Take(ctx)
+	var s undo.Snapshot
+	var err error
+	if h.recorder == nil {
+		h.recorder, err = undo.New(ctx, dirs)
+	}
+	if err == nil {
+		s, err = h.recorder.Take(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		h.failed = err
 	}
@@ -54,10 +60,10 @@ func (h *fileHistory) snapshot(ctx context.Context, dirs []string) undo.Snapshot
 	return s
 }
 
-// withSnapshots calls turn, with snapshots of the files before and after. In the mode explore it makes none, since no
-// tool can write.
+// withSnapshots calls turn, with snapshots of the files before and after. An interrupt during the first snapshot stops the
+// turn. In the mode explore it makes none, since no tool can write.
 func (c *chat) withSnapshots(ctx context.Context, message string, turn func() error) error {
-	if c.flags.mode == "explore" {
+	if c.kit.policy.Mode == permission.ModeExplore {
 		return turn()
 	}
 	dirs, err := c.flags.workDirs()
@@ -66,7 +72,12 @@ func (c *chat) withSnapshots(ctx context.Context, message string, turn func() er
 	}
 	snapshotCtx, stop := c.frontend.Work(ctx, "making a snapshot of the files")
 	before := c.files.snapshot(snapshotCtx, dirs)
+	interrupted := snapshotCtx.Err() != nil
 	stop()
+	if interrupted && ctx.Err() == nil {
+		fmt.Fprintln(c.log, c.painter.paint(yellow, "! interrupted"))
+		return c.dropPending(ctx)
+	}
 	err = turn()
 	if after := c.files.snapshot(context.WithoutCancel(ctx), dirs); before != nil && after != nil && !slices.Equal(before, after) {
 		c.files.turns = append(c.files.turns, fileTurn{message, before, after})
@@ -76,9 +87,10 @@ func (c *chat) withSnapshots(ctx context.Context, message string, turn func() er
 
 // say returns a message of the user. After an undo it includes a note for the model about the restored files.
 func (c *chat) say(text string, blocks []message.Block) agent.Input {
-	if c.files.note != "" {
-		blocks = append(blocks, &message.Hint{Source: "undo", Text: c.files.note})
-		c.files.note = ""
+	if names := c.files.undone; len(names) > 0 {
+		blocks = append(blocks, &message.Hint{Source: "undo", Text: fmt.Sprintf("The user has undone your changes to these files: %s. Read them again before you edit them.",
+			strings.Join(names, ", "))})
+		c.files.undone = nil
 	}
 	return agent.Say(text, blocks...)
 }
@@ -123,9 +135,10 @@ func (c *chat) undo(ctx context.Context, _ string) error {
 		fmt.Fprintf(c.log, "  %s\n", plainLine(report.Err.Error()))
 	}
 	fmt.Fprintln(c.log, "not undone: files that .gitignore excluded when the chat began, repositories in a directory, commits, and what is not a file")
-	if len(restored) > 0 {
-		h.note = fmt.Sprintf("The user has undone your changes to these files: %s. Read them again before you edit them.",
-			strings.Join(restored, ", "))
+	for _, name := range restored {
+		if !slices.Contains(h.undone, name) {
+			h.undone = append(h.undone, name)
+		}
 	}
 	return nil
 }
@@ -163,21 +176,21 @@ const maxDiff = 400
 // diff shows the changes to files in the last turn that made any, or all changes since the chat began.
 func (c *chat) diff(ctx context.Context, arg string) error {
 	last, err := c.files.last()
-	if arg != "" && arg != "all" {
-		err = fmt.Errorf("unknown argument %q; write /diff or /diff all", shorten(arg, maxName))
-	}
-	if err != nil {
-		return fmt.Errorf("/diff: %w", err)
-	}
 	from, to := last.before, last.after
-	if arg == "all" {
-		dirs, err := c.flags.workDirs()
-		if err != nil {
+	switch {
+	case arg != "" && arg != "all":
+		err = fmt.Errorf("unknown argument %q; write /diff or /diff all", shorten(arg, maxName))
+	case arg == "all" && c.files.start != nil: // there may be changes that no turn has made
+		var dirs []string
+		if dirs, err = c.flags.workDirs(); err != nil {
 			return err
 		}
 		if from, to = c.files.start, c.files.snapshot(ctx, dirs); to == nil {
 			return fmt.Errorf("/diff: no snapshot of the files: %w", errors.Join(c.files.failed, ctx.Err()))
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("/diff: %w", err)
 	}
 	base, err := realCurrentDir()
 	if err != nil {
@@ -187,7 +200,7 @@ func (c *chat) diff(ctx context.Context, arg string) error {
 	if err != nil {
 		return fmt.Errorf("/diff: %w", err)
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(cmp.Or(text, "no changes"), "\n"), "\n")
 	for _, line := range lines[:min(len(lines), maxDiff)] {
 		fmt.Fprintln(c.log, c.painter.diffLine(plain(line)))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 // TestChatUndo changes files with the tools and takes the changes back.
 func TestChatUndo(t *testing.T) {
 	edit := openaitest.Calls(call("Bash", `{"command":"echo two > a && mkdir new && echo x > new/b"}`))
+	second := openaitest.Calls(call("Bash", `{"command":"echo more > new/c"}`))
 	text := openaitest.Text
 	for _, row := range []struct {
 		why, mode, typed string
@@ -23,6 +25,10 @@ func TestChatUndo(t *testing.T) {
 		{"undone", "bypass", "go\n/diff\n/undo\nagain\n", []openaitest.Turn{edit, text("done"), text("well").Expect(undone("a, new/b"))}, "one\n",
 			[]string{"--- a\n+++ a\n@@ -1 +1 @@\n-one\n+two\n", "+++ new/b\n", `undone: what changed in files after "go"`, "restored a\n", "restored new/b\n", "not undone: "}},
 		{"only once", "bypass", "go\n/undo\n/undo\n/diff\n", []openaitest.Turn{edit, text("done")}, "one\n", []string{"undone: ", "! /undo: no turn of this chat has changed a file", "! /diff: no turn"}},
+		{"two turns", "bypass", "go\nmore\n/undo\n/undo\nagain\n", []openaitest.Turn{edit, text("done"), second, text("done"), text("well").Expect(undone("new/c, a, new/b"))}, "one\n",
+			[]string{`after "more"`, `after "go"`}},
+		{"everything, when nothing is left", "bypass", "go\n/undo\n/diff all\n", []openaitest.Turn{edit, text("done")}, "one\n", []string{"undone: ", "no changes\n"}},
+		{"everything, before the first turn", "bypass", "/diff all\n", nil, "one\n", []string{"! /diff: no turn"}},
 		{"the turn before", "bypass", "go\nhow?\n/undo\n", []openaitest.Turn{edit, text("done"), text("so")}, "one\n", []string{`after "go"`}},
 		{"nothing changed", "bypass", "hi\n/undo\n", []openaitest.Turn{text("hello")}, "one\n", []string{"! /undo: no turn of this chat has changed a file"}},
 		{"everything", "bypass", "go\n/diff all\n", []openaitest.Turn{edit, text("done")}, "two\nx\n", []string{"-one\n+two\n"}},
@@ -100,4 +106,44 @@ func TestChatCompact(t *testing.T) {
 	if got, err := runChat(t, plainFlags(), "hi\nand?\n/compact\nwell?\n"); err != nil || !strings.Contains(got.stderr, "the conversation is not compacted, as the model gave no summary") || !strings.HasSuffix(got.out, "fine\n") {
 		t.Errorf("%v: %+v", err, got)
 	}
+}
+
+// TestSnapshotInterrupted: an interrupted first snapshot does not prevent later ones.
+func TestSnapshotInterrupted(t *testing.T) {
+	dir := workspace(t)
+	h := new(fileHistory)
+	defer h.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s := h.snapshot(ctx, []string{dir}); s != nil {
+		t.Errorf("interrupted: %q", s)
+	}
+	if s := h.snapshot(t.Context(), []string{dir}); s == nil {
+		t.Errorf("no snapshot afterwards: %v", h.failed)
+	}
+}
+
+// TestSnapshotStopsTurn: an interrupt while a snapshot is made stops the turn; the next turn is made as usual.
+func TestSnapshotStopsTurn(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Text("hello").Expect(lastSaid("again")))
+	got, err := runChatAt(t, plainFlags(), "stop\nagain\n", func(f lineFrontend) frontend { return &interruptOnce{lineFrontend: f} })
+	if err != nil || got.out != "hello\n" || !strings.Contains(got.stderr, "! interrupted") {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+// interruptOnce is a frontend whose user interrupts the first work.
+type interruptOnce struct {
+	lineFrontend
+	done bool
+}
+
+func (f *interruptOnce) Work(ctx context.Context, label string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if !f.done {
+		f.done = true
+		cancel()
+	}
+	return ctx, cancel
 }

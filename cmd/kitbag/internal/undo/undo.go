@@ -79,6 +79,7 @@ func New(ctx context.Context, dirs []string) (r *Recorder, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
+			r = nil
 		}
 	}()
 	var real []string
