@@ -234,13 +234,34 @@ func consentFile(c *config) (string, error) {
 		trusted = append(trusted, fmt.Sprintf("%s %x", g.file, sha256.Sum256([]byte(g.text))))
 	}
 	for _, name := range programSettings {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil {
-			trusted = append(trusted, fmt.Sprintf("%s %x", name, sha256.Sum256(data)))
+		if content := contentOf(filepath.Join(dir, name)); content != "" {
+			trusted = append(trusted, name+" "+content)
 		}
 	}
 	sum := sha256.Sum256([]byte(strings.Join(trusted, "\x00")))
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
+}
+
+// contentOf returns the hash of a file's content, or what else the file is; "" if there is none. It opens only a regular
+// file: the directory may have a pipe, which would block, or a link to an endless device.
+func contentOf(file string) string {
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return ""
+	case !info.Mode().IsRegular():
+		return info.Mode().Type().String()
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "unreadable"
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return "unreadable"
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // hasConsent reports whether the file exists and is not a link.
