@@ -113,6 +113,10 @@ func (r replacement) replace(text string) (result string, occurrences int, err e
 		}
 		return "", 0, fmt.Errorf("old_string occurs %s; make it longer until it occurs once, or set replace_all", times)
 	}
+	// Checked before the text is made: a few replacements of every "a" by "aa" would fill the memory.
+	if growth := len(new) - len(old); growth > 0 && strings.Count(lf, old) > (maxEditable-len(lf))/growth {
+		return "", 0, fmt.Errorf("the file would have more than %d MiB, the limit of Edit; replace less, or use Bash", maxEditable>>20)
+	}
 	var b strings.Builder
 	copied := 0 // position in text up to which b has the result
 	for at := 0; ; occurrences++ {

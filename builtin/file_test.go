@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -269,6 +270,25 @@ func TestEditSeveral(t *testing.T) {
 	}
 	want(t, edit(replace("three", "3")), "success", "") // its own edit counts as reading
 	want(t, call(ctx, tools["Edit"], args("file_path", path, "old_string", "2", "edits", []any{replace("3", "4")})), "error", "not both")
+}
+
+// TestEditGrows checks that no edit makes a file larger than Edit can change, however often replacements multiply the text.
+func TestEditGrows(t *testing.T) {
+	dir := files(t, map[string]string{"a": "a", "many": strings.Repeat("a", 1<<20)})
+	tools, ctx := fileTools(t, dir)
+	double := slices.Repeat([]any{map[string]any{"old_string": "a", "new_string": "aa", "replace_all": true}}, 100)
+	for _, in := range []string{
+		args("file_path", "a", "edits", double),
+		args("file_path", "many", "old_string", "a", "new_string", strings.Repeat("b", 1<<16), "replace_all", true),
+	} {
+		for _, name := range []string{"a", "many"} {
+			call(ctx, tools["Read"], args("file_path", name))
+		}
+		want(t, call(ctx, tools["Edit"], in), "error", "more than 32 MiB")
+		if _, err := tool.Preview(ctx, tools["Edit"], json.RawMessage(in)); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
+			t.Errorf("preview: %v", err)
+		}
+	}
 }
 
 func TestEditHints(t *testing.T) {
