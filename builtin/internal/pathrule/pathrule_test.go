@@ -232,7 +232,7 @@ func TestGuardAndSecrets(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a/secrets.YAML": true, ".deploy/x": true, "deploy/x": false, "/dev/null": false, "/dev/sda": true,
 		".svn/wc.db": true, ".jj/repo/x": true, "~/.cargo/env": true, "~/.cargo/environment": false, "~/.gem/credentials": true,
-		"~/.vault-token": true, "/var/spool/at/x": true, ".devcontainer/devcontainer.json": true,
+		"~/.vault-token": true, "/var/spool/at/x": true, ".devcontainer/devcontainer.json": true, ".devcontainer.json": true, ".zed/settings.json": true,
 	} {
 		if got := g.Hit(at, name) != ""; got != want {
 			t.Errorf("Hit(%q) = %v", name, got)

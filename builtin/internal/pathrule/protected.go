@@ -101,11 +101,11 @@ var (
 		".vimrc", ".gvimrc", ".ideavimrc", ".exrc", ".lesskey", ".latexmkrc", ".shosts", ".k5login", ".pnpmrc", ".nanorc", ".emacs", ".screenrc", ".tmux.conf",
 		".psqlrc", ".sqliterc", ".mailrc", ".forward", ".rhosts", "rust-toolchain", "rust-toolchain.toml", ".pnpmfile.cjs",
 		".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".pdbrc", ".rprofile", ".pythonrc",
-		".netrc", ".pgpass", ".my.cnf", ".s3cfg", ".boto", ".vault-token", ".ansible.cfg", ".mcp.json", "kitbag.json", "authorized_keys", "authorized_keys2",
+		".netrc", ".pgpass", ".my.cnf", ".s3cfg", ".boto", ".vault-token", ".ansible.cfg", ".mcp.json", "kitbag.json", ".devcontainer.json", "authorized_keys", "authorized_keys2",
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
 	}
 	protectedDirs = []string{
-		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
+		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".zed", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
 	// Directories and files by the end of their path. Each ends with a slash, also a file: Name appends one to the path.
 	protectedParts = []string{
