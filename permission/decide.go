@@ -121,6 +121,9 @@ func (e *engine) firstAnswer() answer {
 	if verdict.Behavior == Deny {
 		return answer{step: "tool", behavior: Deny, reason: verdict.Reason}
 	}
+	if b := verdict.Behavior; b != BehaviorNone && b != Allow && b != Ask { // may be a misspelled deny
+		return answer{step: "tool", behavior: Deny, reason: fmt.Sprintf("the tool's verdict has the unknown behavior %q", b)}
+	}
 	if e.call.Control {
 		return answer{step: "tool", behavior: Allow, reason: "control tool"}
 	}

@@ -42,6 +42,19 @@ func TestUnknownBehaviorDenies(t *testing.T) {
 	}
 }
 
+// TestUnknownVerdictDenies: a verdict with a misspelled behavior denies, in every mode and for every call.
+func TestUnknownVerdictDenies(t *testing.T) {
+	for _, mode := range []permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits, permission.ModeBypass} {
+		p := &permission.Policy{Mode: mode, Rules: []permission.Rule{{Tool: "T", Behavior: permission.Allow}}}
+		for _, c := range []permission.Call{{ReadOnly: true}, {Control: true}, {}} {
+			c.Tool, c.Checker = "T", permission.Says(permission.Verdict{Behavior: "Deny"})
+			if d := permission.Decide(p, &c); d.Behavior != permission.Deny || !strings.Contains(d.Reason, `"Deny"`) {
+				t.Errorf("%s, %+v: %s (%s)", mode, c, d.Behavior, d.Reason)
+			}
+		}
+	}
+}
+
 // TestReadOnlyClaim: the claim of a tool to be read-only is used in modes that allow reading, and in the
 // others only if the policy trusts it.
 func TestReadOnlyClaim(t *testing.T) {

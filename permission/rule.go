@@ -3,6 +3,7 @@ package permission
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // A Rule allows, asks about or denies calls of a tool. Tool is a tool's name
@@ -37,7 +38,7 @@ func ParseRule(text string, b Behavior) (Rule, error) {
 	switch {
 	case name == "":
 		return invalid("no tool name")
-	case strings.ContainsAny(name, " \t\n),"):
+	case strings.ContainsAny(name, " ),"), strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return invalid(fmt.Sprintf("%q is not a tool name", name))
 	case !hasParen:
 		return Rule{Tool: name, Behavior: b}, nil

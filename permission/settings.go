@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // Settings is the content of a settings file with a policy:
@@ -29,7 +32,7 @@ type Settings struct {
 // are an error, anywhere in the file.
 //
 // The mode may also be called defaultMode, with the spellings of [ParseMode]. Two different modes are an error, since only one
-// can apply. Member names are compared exactly.
+// can apply. Member names are compared exactly; "permissions" in other capitals is an error.
 func ParseSettings(name string, data []byte) (*Settings, error) {
 	s := &Settings{}
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -40,6 +43,16 @@ func ParseSettings(name string, data []byte) (*Settings, error) {
 	}
 	if err := checkRepeated(data); err != nil {
 		return nil, fmt.Errorf("settings %s: %w", name, err)
+	}
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if !utf8.Valid(line) { // a rule would be for another name
+			return nil, fmt.Errorf("settings %s: line %d is not valid UTF-8; save the file as UTF-8", name, i+1)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.file)) {
+		if key != "permissions" && strings.EqualFold(key, "permissions") {
+			return nil, fmt.Errorf("settings %s: %q has no effect; write \"permissions\"", name, key)
+		}
 	}
 	raw, ok := s.file["permissions"]
 	if !ok {

@@ -77,14 +77,18 @@ func TestSettingsOfNothing(t *testing.T) {
 
 func TestSettingsErrors(t *testing.T) {
 	for data, wants := range map[string][]string{
-		`[]`:                                                {"f.json", "not a JSON object"},
-		`{"permissions":3}`:                                 {"f.json", "permissions"},
-		`{"permissions":{"mode":"fast"}}`:                   {"permissions.mode", `"fast"`, "accept-edits"},
-		`{"permissions":{"mode":1}}`:                        {"permissions.mode"},
-		`{"permissions":{"allow":"Bash"}}`:                  {"permissions.allow", "list of strings"},
-		`{"permissions":{"deny":["ok","Bash("]}}`:           {"permissions.deny[1]", `"Bash("`},
-		`{"permissions":{"ask":["Bash()","(x)"]}}`:          {"permissions.ask[0]", "permissions.ask[1]"},
-		`{"permissions":{"additionalDirectories":["src"]}}`: {"additionalDirectories", `"src"`, "absolute"},
+		`[]`:                                {"f.json", "not a JSON object"},
+		`{"permissions":3}`:                 {"f.json", "permissions"},
+		`{"Permissions":{"deny":["Bash"]}}`: {"f.json", `"Permissions"`, `write "permissions"`},
+		"{\"permissions\":{\"deny\":[\"Read(caf\xe9/**)\"]}}":                  {"f.json", "line 1", "UTF-8"},
+		`{"permissions":{"deny":["Read\u00a0(x)"]}}`:                           {"permissions.deny[0]", "is not a tool name"},
+		`{"permissions":{"deny":["Re\u200bad"]}}`:                              {"permissions.deny[0]", "is not a tool name"},
+		`{"permissions":{"mode":"fast"}}`:                                      {"permissions.mode", `"fast"`, "accept-edits"},
+		`{"permissions":{"mode":1}}`:                                           {"permissions.mode"},
+		`{"permissions":{"allow":"Bash"}}`:                                     {"permissions.allow", "list of strings"},
+		`{"permissions":{"deny":["ok","Bash("]}}`:                              {"permissions.deny[1]", `"Bash("`},
+		`{"permissions":{"ask":["Bash()","(x)"]}}`:                             {"permissions.ask[0]", "permissions.ask[1]"},
+		`{"permissions":{"additionalDirectories":["src"]}}`:                    {"additionalDirectories", `"src"`, "absolute"},
 		`{"permissions":{"mode":"explore","defaultMode":"bypassPermissions"}}`: {"permissions.mode", "explore", "defaultMode is bypass", "one"},
 		`{"permissions":{"mode":"fast","defaultMode":"plan"}}`:                 {"permissions.mode", `"fast"`},
 
