@@ -102,6 +102,7 @@ func Load(file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // a byte order mark, which editors on Windows write
 	r := &reader{file: file, dir: filepath.Dir(file)}
 	top, ok := r.fields("", data, field{name: "mcpServers"}, field{name: "groups"},
 		field{"labels", &r.cfg.Labels, "a list of names of servers"}, field{"perSession", &r.cfg.PerSession, "a list of names of servers"},

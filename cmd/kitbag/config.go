@@ -32,7 +32,7 @@ const maxConfig = 64 << 10
 // A config has the settings of a configuration file, or of several files after a merge. Flags and variables override it.
 type config struct {
 	file     string
-	data     []byte // as read; the user's consent is to these bytes
+	data     []byte // without a byte order mark; the user's consent is to these bytes
 	settings        // with absolute paths
 	policy   permission.Policy
 	sandbox  sandboxSettings
@@ -59,6 +59,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // a byte order mark, which editors on Windows write
 	c.data = data
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {

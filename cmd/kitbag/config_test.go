@@ -267,6 +267,8 @@ func TestConfigErrors(t *testing.T) {
 		{`{"maxSteps":-1}`, "maxSteps must be a positive whole number of model calls, such as 20; it is -1"},
 		{`{"maxCost":-1}`, "maxCost must be a positive number of US dollars, such as 2.5; it is -1"},
 		{`{"maxCost":"2"}`, `maxCost must be a positive number of US dollars, such as 2.5; it is "2"`},
+		{`{"models":"none.json"}`, "models in kitbag.json: "},
+		{`{"system":"none.md"}`, "--system, or system in kitbag.json: "},
 		{`{"models":{}}`, `models must be the name of a file; it is {}`},
 		{`{"window":-1}`, "window must be a positive whole number of tokens, such as 32000; it is -1"},
 		{`{"window":"large"}`, "window must be a positive whole number"},
@@ -318,6 +320,18 @@ func TestConfigErrors(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, configFile)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestConfigWithByteOrderMark reads a file as editors on Windows save it.
+func TestConfigWithByteOrderMark(t *testing.T) {
+	workspace(t)
+	writeConfig(t, configFile, "\ufeff"+`{"permissions":{"deny":["Bash(ls:*)"]}}`)
+	if got := kitbag(t.Context(), "permission", "explain", "ls"); got.code != exitDone || !strings.Contains(got.out, "DENY") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := mcpgateway.Load(configFile); err != nil { // the same file for kitbag mcp serve
+		t.Error(err)
 	}
 }
 

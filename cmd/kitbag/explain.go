@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/internal/policycheck"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -95,16 +99,17 @@ func explainOne(out io.Writer, p *permission.Policy, tools *builtins, args []str
 	if access := accessText(e.Judgement); access != "" && tools.sandbox.canConfine() == nil { // else nothing is confined
 		fmt.Fprintf(out, "  %s\n", access)
 	}
-	builtIn := call.Checker != nil
-	if !builtIn {
-		fmt.Fprintf(out, "  %s is not built in, so only its name is judged\n", plainLine(name))
+	if call.Checker == nil {
+		meant := ""
+		if like := near.Typos(name, slices.Sorted(maps.Keys(tools.byDir[p.Dirs[0]])), 1); len(like) > 0 {
+			meant = "; did you mean " + like[0] + "?"
+		}
+		fmt.Fprintf(out, "  %s is not built in, so only its name is judged%s\n", plainLine(name), meant)
 	}
 	printExplanation(out, e)
-	if builtIn { // the patterns of other tools are unknown
-		if err := p.Check(call); err != nil {
-			for line := range strings.Lines(err.Error()) {
-				fmt.Fprintf(out, "  this rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
-			}
+	if err := tools.checkRules(p); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintf(out, "  this rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil
@@ -158,6 +163,15 @@ func (b *builtins) describe(name string, input json.RawMessage, cwd string) *per
 		return tool.PermissionCall(t, input)
 	}
 	return call
+}
+
+// checkRules reports the rules that can never match a call in the first directory of p, whose tools describe has made.
+func (b *builtins) checkRules(p *permission.Policy) error {
+	var own []tool.Tool
+	for _, name := range slices.Sorted(maps.Keys(b.byDir[p.Dirs[0]])) {
+		own = append(own, b.byDir[p.Dirs[0]][name])
+	}
+	return policycheck.Check(p, own, nil, "Network", "Skill", "reset_tools", "background", "read_result")
 }
 
 // addDir makes the tools of a working directory; "" means the current directory.

@@ -139,5 +139,8 @@ func replaceFile(file string, data []byte) error {
 	if info, err := os.Lstat(file); err == nil {
 		mode = info.Mode().Perm()
 	}
-	return replacefile.Write(file, data, mode)
+	if err := replacefile.Write(file, data, mode); err != nil {
+		return fmt.Errorf("%s: %w", file, err) // the error itself names a temporary file
+	}
+	return nil
 }

@@ -557,6 +557,9 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s is not listed", tl.Function.Name)
 		}
 	}
+	if res := kitbag(t.Context(), "tools", "--json"); !strings.Contains(res.out, `"groups": []`) { // not null, so that jq '.groups[]' works
+		t.Errorf("%+v", res)
+	}
 	if res := kitbag(t.Context(), "tools"); !strings.Contains(res.out, "in each request") || !strings.Contains(res.out, "Bash") {
 		t.Errorf("%+v", res)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -367,10 +368,15 @@ func mcpAddCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := editor.add(cmd.OutOrStdout(), args[0], "", e); err != nil {
+			var added bytes.Buffer // printed once it is true
+			if err := editor.add(&added, args[0], "", e); err != nil {
 				return err
 			}
-			return editor.save()
+			if err := editor.save(); err != nil {
+				return err
+			}
+			_, err = added.WriteTo(cmd.OutOrStdout())
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to add the server to")

@@ -92,6 +92,10 @@ func TestAddAndRemove(t *testing.T) {
 			t.Errorf("%q: %d %s\n%s", row.args, got.code, got.stderr, data)
 		}
 	}
+	// An entry that was not stored is not printed, and the error names the file, not a temporary one.
+	if got := kitbag(t.Context(), "mcp", "add", "--mcp", "none/x.json", "y", "--", "z"); got.code != exitError || got.out != "" || !strings.Contains(got.stderr, "none/x.json: ") {
+		t.Errorf("%+v", got)
+	}
 	if data, err := os.ReadFile(defaultServers); err != nil || strings.Contains(string(data), "b/c~d") {
 		t.Errorf("%v %s", err, data)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -174,7 +175,11 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
-		if cfg, err = mcpgateway.Load(f.config); err != nil {
+		cfg, err = mcpgateway.Load(f.config)
+		if errors.Is(err, fs.ErrNotExist) {
+			return cfg, fmt.Errorf("%w; kitbag mcp serve --help shows such a file", err)
+		}
+		if err != nil {
 			return cfg, err
 		}
 		if err := usePins(f.config, cfg.Servers); err != nil {
@@ -365,7 +370,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcp
 func listen(cmd *cobra.Command, flag, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, fmt.Errorf("%s: %w; choose another address or port", flag, err)
 	}
 	return l, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -216,11 +217,17 @@ func TestGatewayConfig(t *testing.T) {
 
 func TestGatewayFlags(t *testing.T) {
 	servers(t, "demo")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for _, row := range []struct {
 		args   []string
 		code   int
 		stderr string
 	}{
+		{[]string{"--http", taken.Addr().String()}, exitError, "address already in use; choose another address or port"},
 		{[]string{"--style", "magic"}, exitUsage, "reset, enable"},
 		{[]string{"--json"}, exitUsage, "--print-cost"},
 		{[]string{"--http", "nowhere"}, exitUsage, "missing port"},

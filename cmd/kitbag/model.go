@@ -89,6 +89,9 @@ func (s *modelSettings) names() []string {
 // openModel opens the model with its fallbacks. It calls notify when a different model answers than for the last call.
 func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	names := s.names()
+	if slices.Contains(s.fallback, "") {
+		return nil, usage("the name of a model in --fallback or kitbag.json is empty; write it: --fallback MODEL")
+	}
 	models := make([]model.Model, len(names))
 	notifier := &changeNotifier{names: names, notify: notify, errs: make([]error, len(names))}
 	for i, name := range names {
@@ -168,6 +171,13 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	if api != "" && !slices.Contains(apis, api) {
 		return nil, usage("unknown API %q in --api, KITBAG_API or kitbag.json; choose from %s", api, strings.Join(apis, ", "))
 	}
+	thinking, err := parseThinking(s.thinking) // also for other models: a mistake in a setting that is not used is still one
+	if err != nil {
+		return nil, err
+	}
+	if s.cache != "" && s.cache != string(anthropic.CacheHour) && s.cache != string(anthropic.CacheOff) {
+		return nil, usage("unknown value %q in --cache or kitbag.json; write 1h or off, or leave it out for five minutes", s.cache)
+	}
 	v := vendorOf(api, name)
 	url := os.Getenv(v.urlVar)
 	var lateTools *bool
@@ -190,10 +200,6 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	if v == vendorOpenAI {
 		return openai.New(openai.Config{Model: name, BaseURL: url, Key: os.Getenv(v.keyVar), API: openai.API(api), Extra: extra, LateTools: lateTools})
 	}
-	thinking, err := parseThinking(s.thinking)
-	if err != nil {
-		return nil, err
-	}
 	m, err := anthropic.New(anthropic.Config{Model: name, BaseURL: url, Key: os.Getenv(v.keyVar), Extra: extra, LateTools: lateTools,
 		Thinking: thinking, Cache: anthropic.Cache(s.cache)})
 	if err != nil && api == "" && os.Getenv(v.keyVar) == "" && os.Getenv(vendorOpenAI.urlVar) != "" {
@@ -212,7 +218,7 @@ func parseThinking(text string) (anthropic.Thinking, error) {
 	case text == "off":
 		return anthropic.Thinking{Mode: anthropic.ThinkingOff}, nil
 	case err != nil:
-		return anthropic.Thinking{}, usage("--thinking %q: it must be adaptive, off, or a number of tokens such as 8000", text)
+		return anthropic.Thinking{}, usage("unknown value %q in --thinking or kitbag.json; write adaptive, off, or a number of tokens such as 8000", text)
 	}
 	return anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: tokens}, nil
 }
@@ -260,7 +266,7 @@ func (f *agentFlags) applyCatalog(cfg *agent.Config) (price func(model string, u
 			userTable, err = catalog.Parse(data)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.modelsFile, err)
+			return nil, fmt.Errorf("models in kitbag.json: %s: %w", f.modelsFile, err)
 		}
 		table = table.With(userTable)
 	}

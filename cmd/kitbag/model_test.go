@@ -192,7 +192,7 @@ func TestChoosesAPI(t *testing.T) {
 		{"an unknown API", ``, "messages", []string{"--model", "claude-x"}, "", `unknown API "messages"`},
 		{"a wrong budget", ``, "", []string{"--model", "claude-x", "--thinking", "10"}, "", "at least 1024"},
 		{"wrong thinking", ``, "", []string{"--model", "claude-x", "--thinking", "much"}, "", "adaptive, off, or a number"},
-		{"wrong cache", ``, "", []string{"--model", "claude-x", "--cache", "2h"}, "", `"2h" is unknown`},
+		{"wrong cache", ``, "", []string{"--model", "claude-x", "--cache", "2h"}, "", `unknown value "2h"`},
 		{"wrong fallback", `{"fallback":"gpt-5"}`, "", []string{"--model", "claude-x"}, "", "fallback must be a list of models"},
 	} {
 		workspace(t)

@@ -36,6 +36,11 @@ func TestPermissionExplainReportsRules(t *testing.T) {
 	if got.code != exitDone || !strings.HasPrefix(got.out, "ASK") || !strings.HasSuffix(got.out, want) || strings.Count(got.out, "can never match") != 1 {
 		t.Errorf("%+v", got)
 	}
+	const mistyped = "this rule can never match: rule \"Bsh(ls)\" (allow): there is no tool \"Bsh\"; did you mean Bash?\n"
+	got = kitbag(t.Context(), "permission", "explain", "--allow", "Bsh(ls)", "Wrte", "{}")
+	if got.code != exitDone || !strings.Contains(got.out, "Wrte is not built in, so only its name is judged; did you mean Write?\n") || !strings.HasSuffix(got.out, mistyped) {
+		t.Errorf("%+v", got)
+	}
 	if got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm test)", "npm test"); strings.Contains(got.out, "can never match") {
 		t.Errorf("%+v", got)
 	}

@@ -63,7 +63,7 @@ current directory can only restrict until you trust it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && cmd.Flags().NFlag() == 0 {
+			if len(args) == 0 && cmd.Flags().NFlag() == 0 && cmd.ArgsLenAtDash() == -1 {
 				return cmd.Help()
 			}
 			if len(args) == 0 {

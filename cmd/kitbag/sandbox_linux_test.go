@@ -92,6 +92,7 @@ func TestSandboxUsage(t *testing.T) {
 		{"ls", exitUsage, "put -- before the command: kitbag sandbox -- ls"},
 		{"ls -- x", exitUsage, `"ls" is before --`},
 		{"--network", exitUsage, "no command"},
+		{"--", exitUsage, "no command"}, // as of a script whose variable with the command is empty
 		{"--profile writ -- true", exitUsage, `--profile "writ": the profiles are read, work, open`},
 		{"--write missing -- true", exitUsage, "--write missing: "},
 		{"--write kitbag.json -- true", exitUsage, "--write kitbag.json: not a directory"},

@@ -168,10 +168,10 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 	}
 	data, err := os.ReadFile(f.system)
 	if err != nil {
-		return "", fmt.Errorf("--system: %w", err)
+		return "", fmt.Errorf("--system, or system in kitbag.json: %w", err)
 	}
 	if !utf8.Valid(data) {
-		return "", fmt.Errorf("--system: %s is not UTF-8; save it as UTF-8", f.system)
+		return "", fmt.Errorf("--system, or system in kitbag.json: %s is not UTF-8; save it as UTF-8", f.system)
 	}
 	return f.withGuides(string(data)), nil
 }

@@ -54,7 +54,7 @@ func skillFolders(args []string) ([]string, error) {
 		case d == "":
 			return nil, usage("search for skills: the name of the folder is empty; leave the name out for the default folders")
 		case err != nil:
-			return nil, fmt.Errorf("search for skills: %w", err)
+			return nil, fmt.Errorf("search for skills: %w; name a folder that exists", err)
 		case info.IsDir():
 		case strings.EqualFold(filepath.Base(d), "SKILL.md"):
 			folders[i] = filepath.Dir(d)
@@ -177,9 +177,15 @@ func skillsShowCommand() *cobra.Command {
   kitbag skills show pdf --file references/forms.md`,
 		Args: between(1, math.MaxInt, "the name of a skill"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			skills, _, err := loadSkills(cmd.Context(), args[1:])
+			skills, diagnostics, err := loadSkills(cmd.Context(), args[1:])
 			if err != nil {
 				return err
+			}
+			found := func(s *skill.Skill) bool { return s.Name == args[0] }
+			for _, s := range listSkills(skills, diagnostics).Skipped {
+				if filepath.Base(s.Path) == args[0] && !slices.ContainsFunc(skills, found) {
+					return fmt.Errorf("skill %s: %s", s.Path, s.Reason)
+				}
 			}
 			if len(skills) == 0 {
 				return fmt.Errorf("no skills below %s; give the directory that has them: kitbag skills show %s DIRECTORY", strings.Join(orDefaultFolders(args[1:]), ", "), args[0])

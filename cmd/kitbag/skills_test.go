@@ -169,6 +169,7 @@ func TestSkillsShow(t *testing.T) {
 		{"good --file ../quoted/SKILL.md", exitError, "", "stay inside"},
 		{"good --section stops", exitError, "", "Steps"},
 		{"god", exitError, "", "good"},
+		{"broken", exitError, "", "broken: line "},
 		{"good absent", exitError, "", "absent"},
 		{"", exitUsage, "", "name of a skill"},
 	} {

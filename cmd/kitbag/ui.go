@@ -117,7 +117,7 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	defer h.Close()
 	l, err := net.Listen("tcp", f.addr)
 	if err != nil {
-		return fmt.Errorf("--addr: %w; choose another port", err)
+		return fmt.Errorf("--addr: %w; choose another address or port", err)
 	}
 	// The browser sends a cookie to all ports of this machine, but only for its path. So the path is random as well.
 	prefix := "/" + rand.Text()[:12]

@@ -65,6 +65,13 @@ func suggestion(word string, names []string) string {
 	return "; choose from " + strings.Join(names, ", ")
 }
 
+// commandRemedies are for commands with an argument COMMAND whose flags were taken for flags of kitbag.
+var commandRemedies = map[string]string{
+	"kitbag mcp add":            "put -- before the command: kitbag mcp add NAME -- COMMAND",
+	"kitbag permission explain": "put the command in quotes: kitbag permission explain 'COMMAND'",
+	"kitbag sandbox":            "put -- before the command: kitbag sandbox -- COMMAND",
+}
+
 // flagError replaces an error of the flag library, which is about parsing, by one about the command line.
 func flagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -72,6 +79,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if like := near.Names(unknown.GetSpecifiedName(), names, 1); len(like) > 0 {
 			return usage("%w; did you mean --%s?", err, like[0])
+		}
+		if remedy := commandRemedies[cmd.CommandPath()]; remedy != "" {
+			return usage("%w; %s", err, remedy)
 		}
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
