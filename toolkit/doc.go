@@ -15,7 +15,7 @@
 // the zero Scope is a new session. A [View] is the list of tools for one step, and the calls of the model's answer
 // run against it:
 //
-//	view, err := tk.View(ctx, scope)
+//	view, err := tk.View(ctx, &scope)
 //	… send view.Tools() …
 //	t, input, err := view.Resolve(ctx, call.Name, call.Input)
 //

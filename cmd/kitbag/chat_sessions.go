@@ -53,7 +53,10 @@ func newSession(dir string, ids []string, now time.Time) (string, error) {
 	for n := 2; slices.Contains(ids, id); n++ {
 		id = fmt.Sprintf("%s-%d", now.Format("2006-01-02-150405"), n)
 	}
-	return filepath.Join(dir, id+".json"), os.MkdirAll(dir, 0o700)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("keep the conversation: %w; set XDG_STATE_HOME to a directory in which you may write, or add --session FILE", err)
+	}
+	return filepath.Join(dir, id+".json"), nil
 }
 
 // chooseSession sets f.session to the file of a kept conversation or, without --continue and --resume, of a new one.

@@ -109,6 +109,16 @@ func TestPruneElsewhere(t *testing.T) {
 	}
 }
 
+// TestSessionsNeedAFolder has a state directory that cannot be made, like a user whose home is read-only.
+func TestSessionsNeedAFolder(t *testing.T) {
+	workspace(t)
+	writeConfig(t, "file", "")
+	_, err := newSession(filepath.Join("file", "x"), nil, time.Now())
+	if err == nil || !strings.Contains(err.Error(), "keep the conversation: ") || !strings.Contains(err.Error(), "XDG_STATE_HOME") {
+		t.Error(err)
+	}
+}
+
 // TestSessionsCommand lists conversations and removes them.
 func TestSessionsCommand(t *testing.T) {
 	workspace(t)

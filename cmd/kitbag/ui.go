@@ -38,8 +38,9 @@ func uiCommand() *cobra.Command {
 		Short: "Show sessions in a browser, and answer their questions",
 		Long: `Serve a page that shows sessions: the questions that wait, and what each agent did,
 step by step, live; and your MCP gateways that run, with the tools that their servers
-have changed. The first line on standard output is its URL, with a secret token.
-Nothing is fetched from other servers.
+have changed. Each session can be exported as JSON Lines, as a page, or as a Go test that
+repeats it. The first line on standard output is the URL, with a secret token. Nothing is
+fetched from other servers.
 
 Without --store these are the conversations of "kitbag chat" in the current directory.
 The store is a directory (of such conversations, or of a program that uses
