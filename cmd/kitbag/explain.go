@@ -34,7 +34,8 @@ kitbag.json in the current directory and in the user's configuration directory.
 With --settings only that file is read instead.
 
 With --json it reads calls from standard input, one JSON object a line, and
-writes one decision a line, in order. Only the line itself matters then:
+writes one decision a line, in order; for a line with other keys, deny. Only the line
+itself matters then:
   {"tool":"Bash","input":{"command":"…"},"mode":"default","rules":[{"tool":"Bash",
    "pattern":"git commit:*","behavior":"allow"}],"dirs":["/work"],"cwd":"/work"}`,
 		Example: `  kitbag permission explain 'git status && rm x'

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -71,10 +75,9 @@ func explainLines(in io.Reader, out io.Writer) error {
 		if strings.TrimSpace(string(line)) == "" {
 			continue
 		}
-		var c callLine
 		d := decisionLine{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
-		if err := json.Unmarshal(line, &c); err != nil {
-			d.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
+		if c, err := readCallLine(line); err != nil {
+			d.Reason = fmt.Sprintf("line %d cannot be read: %v; kitbag permission explain --help shows a line", n, err)
 		} else {
 			d = c.explain(tools)
 		}
@@ -82,6 +85,24 @@ func explainLines(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+}
+
+// readCallLine reads a line. An unknown or a second key is an error: an allow rule whose pattern has a wrong key would
+// allow every call of the tool, and a deny rule below a wrong key would not count.
+func readCallLine(line []byte) (*callLine, error) {
+	c := new(callLine)
+	if err := cmp.Or(strictjson.Members(line), json.Unmarshal(line, new(callLine))); err != nil { // also of a second value
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(c); err != nil {
+		return nil, err
+	}
+	if c.Tool == "" {
+		return nil, errors.New(`"tool" is missing`)
+	}
+	return c, nil
 }
 
 // explain decides the call. Invalid parts make the decision stricter instead of failing, so that each line has a decision.

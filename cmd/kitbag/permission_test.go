@@ -70,6 +70,13 @@ func TestPermissionExplainLines(t *testing.T) {
 		{`{"tool":"Bash","input":{"command":"ls"},"mode":"fast","cwd":"DIR"}`, `{"behavior":"deny"`},
 		{`not JSON`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 6 cannot be read`},
 		{`{"tool":"add","input":{},"mode":"bypass"}`, `{"behavior":"allow","safety":false,"read_only":false,"reason":"mode bypass","rule":null,"suggest":[],"commands":[]}`},
+		// Without its pattern the rule would allow every call, and without a tool there is nothing to decide.
+		{`{"tool":"Bash","input":{"command":"rm x"},"rules":[{"tool":"Bash","content":"ls","behavior":"allow"}]}`,
+			`{"behavior":"deny","safety":false,"read_only":false,"reason":"line 8 cannot be read: json: unknown field \"content\"`},
+		{`{"tol":"Bash"}`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 9 cannot be read: json: unknown field \"tol\"`},
+		{`{"input":{}}`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 10 cannot be read: \"tool\" is missing`},
+		{`{"tool":"Bash","input":{"command":"ls"},"rules":[],"rules":[]}`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 11 cannot be read: `},
+		{`{"tool":"Bash"} {"tool":"Bash"}`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 12 cannot be read: `},
 		{`{"tool":"Write","input":{"file_path":"DIR/.env","content":""},"mode":"accept_edits","dirs":["DIR"],"cwd":"DIR"}`, `{"behavior":"ask","safety":true`},
 	}
 	var in strings.Builder
