@@ -137,14 +137,24 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]strin
 	}
 	f, err := os.CreateTemp(filepath.Dir(k.path), ".kitbag-session-*") // mode 0600
 	if err != nil {
-		return err
+		return k.writeError(err)
 	}
 	if err := k.replace(f, append(data, '\n')); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+		return errors.Join(k.writeError(err), f.Close(), os.Remove(f.Name()))
 	}
 	err = k.close() // the old file
 	k.file = f
 	return errors.Join(err, syncDir(os.Open(filepath.Dir(k.path))))
+}
+
+// writeError names the session file instead of the temporary file, whose name differs in each save.
+func (k *fileKeeper) writeError(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	} else if e, ok := errors.AsType[*os.LinkError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("write %s: %w", k.path, err)
 }
 
 // replace writes the content to f and replaces the session file with it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,24 @@ func TestFileNewTwice(t *testing.T) {
 	shut(t, one)
 	if again := openFile(t, path); again.State.Usage.Input != 2 {
 		t.Errorf("loaded %s", encode(t, again.State))
+	}
+}
+
+// TestFileCannotBeWritten fails two saves in the same way: the errors name the session's file, and have the same text, so
+// that a run reports the failure once.
+func TestFileCannotBeWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s.json")
+	s := openFile(t, path)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	first, second := s.Save(t.Context(), s.State), s.Save(t.Context(), s.State)
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), path) || !errors.Is(first, fs.ErrNotExist) {
+		t.Errorf("%v\n%v", first, second)
 	}
 }
 
