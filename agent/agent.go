@@ -226,6 +226,11 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Steps < 0 || cfg.MaxParallel < 0:
 		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
 			cfg.Limits.Steps, cfg.MaxParallel)
+	case cfg.Limits.ToolCalls < 0 || cfg.Limits.Tokens < 0 || cfg.Limits.Time < 0 || !(cfg.Limits.Cost >= 0): // negative or NaN
+		return nil, fmt.Errorf("agent.New: Limits has ToolCalls %d, Tokens %d, Cost %g and Time %v; none may be negative, 0 means no limit",
+			cfg.Limits.ToolCalls, cfg.Limits.Tokens, cfg.Limits.Cost, cfg.Limits.Time)
+	case cfg.AnswerWithin < 0:
+		return nil, fmt.Errorf("agent.New: Config.AnswerWithin is %v; it must not be negative; 0 means no limit", cfg.AnswerWithin)
 	case cfg.MaxTokens < 0:
 		return nil, fmt.Errorf("agent.New: Config.MaxTokens is %d; it must not be negative; 0 means the model's own limit", cfg.MaxTokens)
 	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // negative or NaN
@@ -357,6 +362,9 @@ func (w *Window) setDefaults(m model.Model) error {
 		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact must be at most 1, and Keep from 0 to half of Compact", w.Compact, w.Keep)
 	}
 	w.Keep = cmp.Or(w.Keep, max(0, min(0.1, w.Compact/2)))
+	if w.Tokens < 0 {
+		return fmt.Errorf("Window.Tokens is %d; it must not be negative; 0 means the model's window", w.Tokens)
+	}
 	if windowed, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
 		w.Tokens = windowed.ContextWindow()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -518,14 +519,26 @@ func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{{}, {Model: &turnModel{}}, {Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}},
 		{Model: &turnModel{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Mode: "yolo"}},
 		{Model: &turnModel{}, Toolkit: toolkit.Of(), Key: []byte("short")},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{ToolCalls: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Tokens: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Time: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Cost: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Cost: math.NaN(), Price: func(string, message.Usage) float64 { return 1 }}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), AnswerWithin: -1},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Window: Window{Tokens: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Window: Window{Compact: math.NaN()}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Window: Window{Keep: math.NaN()}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Window: Window{Keep: 0.8}},
 		{Model: &turnModel{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Rules: []permission.Rule{{Tool: "a", Behavior: "alow"}}}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}
 	}
 	a, _ := newAgent(t, Config{})
-	if evs, err := play(t, a, new(State)); err == nil || len(evs) > 0 {
-		t.Errorf("no input on an empty state: %v", err)
+	for _, inputs := range [][]Input{nil, {Compact{}}, {Compact{}, Compact{}}, {Say("a", (*message.Data)(nil))}, {Say("a", (*message.Text)(nil))}, {Say("", (*message.Hint)(nil))}} {
+		if evs, err := play(t, a, new(State), inputs...); err == nil || len(evs) > 0 {
+			t.Errorf("%v on an empty state: %v", inputs, err)
+		}
 	}
 	if _, err := a.Reply(t.Context(), nil, Say("hello")); err == nil || !strings.Contains(err.Error(), "&agent.State{}") {
 		t.Errorf("without a State: %v", err)

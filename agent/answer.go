@@ -55,7 +55,7 @@ func (r *run) checkInputs(inputs []Input) error {
 			}
 		}
 	}
-	if len(inputs) == 0 && len(r.st.Messages) == 0 {
+	if len(r.st.Messages) == 0 && !slices.ContainsFunc(inputs, func(in Input) bool { return !isCompact(in) }) {
 		return errors.New("nothing to do: the conversation is empty; start with agent.Say")
 	}
 	return nil
@@ -85,17 +85,27 @@ func checkSaid(m *message.Message) error {
 		return errors.New("the message is empty; give agent.Say a text or a file")
 	}
 	for _, b := range m.Blocks {
-		switch b := b.(type) {
-		case *message.Text:
-			if b.Text == "" && len(m.Blocks) == 1 {
-				return errors.New("the message is empty; give agent.Say a text or a file")
-			}
-		case *message.Data, *message.Hint:
-		default:
-			return fmt.Errorf("a user message contains a %T; only text, data and hints are allowed", b)
+		text, isText := b.(*message.Text)
+		hint, isHint := b.(*message.Hint)
+		switch {
+		case !isTextOrData(b) && (!isHint || hint == nil):
+			return fmt.Errorf("a user message contains a %T; only text, data and hints are allowed, and not nil", b)
+		case isText && text.Text == "" && len(m.Blocks) == 1:
+			return errors.New("the message is empty; give agent.Say a text or a file")
 		}
 	}
 	return nil
+}
+
+// isTextOrData reports whether b is one of these and not a nil pointer.
+func isTextOrData(b message.Block) bool {
+	switch b := b.(type) {
+	case *message.Text:
+		return b != nil
+	case *message.Data:
+		return b != nil
+	}
+	return false
 }
 
 // checkConfirm checks the answer to the question about c, with its rules and edited arguments. Whether the policy
@@ -163,10 +173,8 @@ func checkResult(in event.Result) error {
 		return fmt.Errorf("the structured result of call %q is not valid JSON: %.60q", in.Call, in.Structured)
 	}
 	for _, b := range in.Blocks {
-		switch b.(type) {
-		case *message.Text, *message.Data:
-		default:
-			return fmt.Errorf("the result of call %q contains a %T; only text and data are allowed", in.Call, b)
+		if !isTextOrData(b) {
+			return fmt.Errorf("the result of call %q contains a %T; only text and data are allowed, and not nil", in.Call, b)
 		}
 	}
 	return nil

@@ -223,6 +223,9 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 			case mc.sawFinish:
 				mc.err = fmt.Errorf("the model (%T %s) yielded a %T after its Finish, which must be the last chunk of an answer", original, modelName(original), ch)
 				return false
+			case !validExtra(ch):
+				mc.err = fmt.Errorf("the model (%T %s) yielded a %T whose Extra is not JSON", original, modelName(original), ch)
+				return false
 			}
 			_, mc.sawFinish = ch.(*model.Finish)
 			return inbox.put(report{from: &mc.flight, piece: ch}) && context.Cause(ctx) != errLeft
@@ -248,6 +251,17 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
 	r.spend(mc.msg) // even if the answer cannot be used
 	return nil
+}
+
+// validExtra reports whether the Extra of ch, if it has one, can be saved with the State.
+func validExtra(ch model.Chunk) bool {
+	switch ch := ch.(type) {
+	case *model.ThinkingDelta:
+		return ch.Extra == nil || json.Valid(ch.Extra)
+	case *model.ToolCallDelta:
+		return ch.Extra == nil || json.Valid(ch.Extra)
+	}
+	return true
 }
 
 // modelWithRetries returns the agent's model with Config.Retry. Each retry emits an event.

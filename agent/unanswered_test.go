@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -96,6 +97,20 @@ func TestUnansweredBelow(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestExtraThatIsNoJSON: such an Extra fails the run, as a State with it could never be saved.
+func TestExtraThatIsNoJSON(t *testing.T) {
+	for _, ch := range []model.Chunk{&model.ThinkingDelta{Text: "hm", Extra: json.RawMessage(`{"a"`)}, &model.ToolCallDelta{ID: "c", Name: "x", Extra: json.RawMessage(`{"a"`)}} {
+		a, _ := newAgent(t, Config{}, turn{chunks: []model.Chunk{ch, finish(model.FinishStop)}}, says("done"))
+		st := new(State)
+		if _, err := play(t, a, st, Say("go")); err == nil || !strings.Contains(err.Error(), "Extra") {
+			t.Errorf("%T: %v", ch, err)
+		}
+		if _, err := play(t, a, st, Say("again")); err != nil {
+			t.Errorf("%T: %v", ch, err)
+		}
+	}
 }
 
 // TestChunkAfterFinish checks that a model that does not end its answer with the Finish is reported, and not asked again.
