@@ -173,7 +173,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
 	err = h.do(ctx, func() error {
 		h.run.spend(msg)
-		h.run.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
+		h.run.st.loop.Spent.AddSample(ev.Usage)
 		return h.run.store(ev)
 	})
 	if err != nil {

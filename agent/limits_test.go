@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,35 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
+
+// TestLimitsOfNonsense: a server or a price list that reports nonsense cannot lift a limit, nor can the State not be saved.
+func TestLimitsOfNonsense(t *testing.T) {
+	price := func(cost float64) func(string, message.Usage) float64 {
+		return func(string, message.Usage) float64 { return cost }
+	}
+	for name, row := range map[string]struct {
+		limits Limits
+		usage  message.Usage
+	}{
+		"too many tokens": {Limits{Tokens: 100}, message.Usage{Input: math.MaxInt, Output: math.MaxInt}},
+		"negative input":  {Limits{Tokens: 100}, message.Usage{Input: -1000, Output: 60}},
+		"no number":       {Limits{Cost: 1, Price: price(math.NaN())}, message.Usage{}},
+		"endless":         {Limits{Cost: 1, Price: price(math.Inf(1))}, message.Usage{}},
+		"negative price":  {Limits{Cost: 1, Price: price(-1)}, message.Usage{}},
+	} {
+		var j journal
+		a, w := newAgent(t, Config{Policy: bypass, Limits: row.limits, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))})
+		for i := range 4 {
+			tn := calls(fmt.Sprintf(`c%d note {"path":"%d"}`, i, i))
+			tn.chunks[len(tn.chunks)-1] = &model.Finish{Reason: model.FinishToolCalls, Usage: row.usage}
+			w.turns = append(w.turns, tn)
+		}
+		evs, err := play(t, a, new(State), Say("go"))
+		if end := endOf(t, evs); end.Reason != event.EndLimit {
+			t.Errorf("%s: %+v, %v", name, end, err)
+		}
+	}
+}
 
 func TestLimits(t *testing.T) {
 	for _, row := range []struct {

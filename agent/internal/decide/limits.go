@@ -3,6 +3,7 @@ package decide
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -46,10 +47,23 @@ func (c Charge) Minus(old Charge) Charge {
 		CacheWrite: u.CacheWrite - o.CacheWrite, Reasoning: u.Reasoning - o.Reasoning}, c.Cost - old.Cost}
 }
 
-// Add adds a charge.
+// Add adds a charge. Nonsense cannot lift a limit: negative tokens count as none, and a cost that is negative or not a number
+// as more than any limit.
 func (s *Spent) Add(c Charge) {
-	s.Tokens += c.Usage.Input + c.Usage.Output
-	s.Cost += c.Cost
+	s.Tokens = addTokens(s.Tokens, c.Usage)
+	if s.Cost += c.Cost; !(c.Cost >= 0 && s.Cost <= math.MaxFloat64) {
+		s.Cost = math.MaxFloat64 // not infinity, which JSON does not have
+	}
+}
+
+// AddSample adds the tokens of a request of a tool to the model, which Add has counted, too.
+func (s *Spent) AddSample(u message.Usage) { s.SampleTokens = addTokens(s.SampleTokens, u) }
+
+func addTokens(sum int, u message.Usage) int {
+	for _, tokens := range [...]int{u.Input, u.Output} {
+		sum += min(max(tokens, 0), math.MaxInt-max(sum, 0))
+	}
+	return sum
 }
 
 // CountCall counts a call that the model makes, and reports whether the limit allows it.
