@@ -74,13 +74,9 @@ func (i *issuer) discover() (keyfunc.Keyfunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	var meta struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
-	for _, u := range urls {
-		var found bool
-		if found, err = i.get(u, &meta); found {
+	var meta metadata
+	for _, u := range urls { // some servers answer an unknown path with a page
+		if meta, err = i.get(u); err == nil {
 			break
 		}
 	}
@@ -108,24 +104,31 @@ func (i *issuer) discover() (keyfunc.Keyfunc, error) {
 	return keyfunc.New(keyfunc.Options{Ctx: i.ctx, Storage: keys.Storage(), UseWhitelist: []jwkset.USE{jwkset.UseSig, ""}})
 }
 
-// get reads a document, and reports whether it exists.
-func (i *issuer) get(u string, to any) (found bool, err error) {
+// metadata is what is needed of an issuer's metadata.
+type metadata struct {
+	Issuer string `json:"issuer"`
+	Keys   string `json:"jwks_uri"`
+}
+
+// get reads the metadata at a URL.
+func (i *issuer) get(u string) (m metadata, err error) {
 	ctx, cancel := context.WithTimeout(i.ctx, fetchTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return false, err
+		return m, err
 	}
 	req.Header.Set("Accept", "application/json")
 	res, err := i.client.Do(req)
 	if err != nil {
-		return false, err
+		return m, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("%s has the status %d", u, res.StatusCode)
+		return m, fmt.Errorf("%s has the status %d", u, res.StatusCode)
 	}
-	return true, json.NewDecoder(res.Body).Decode(to)
+	err = json.NewDecoder(res.Body).Decode(&m)
+	return m, err
 }
 
 func isLoopback(endpoint string) bool {

@@ -241,6 +241,22 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
+// TestPageInsteadOfMetadata finds the metadata of an issuer that answers unknown paths with a page.
+func TestPageInsteadOfMetadata(t *testing.T) {
+	i := oauthtest.NewIssuer(t)
+	known := i.Config.Handler
+	i.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/.well-known/oauth-authorization-server") {
+			_, _ = io.WriteString(w, "<html>Welcome</html>")
+			return
+		}
+		known.ServeHTTP(w, r)
+	})
+	token := i.Token("anna", resource, nil)
+	_, err := ask(protect(t, nil, i), token)
+	check(t, "a page", token, err, 200)
+}
+
 // TestKeyUse checks that a key that is for encryption verifies no token (RFC 7517, section 4.2).
 func TestKeyUse(t *testing.T) {
 	for use, status := range map[string]int{"sig": 200, "": 200, "enc": 401} {

@@ -26,15 +26,12 @@ func ReadLines(ctx context.Context, in io.Reader, limit int, lines chan<- Line) 
 		var l Line
 		for {
 			part, err := r.ReadSlice('\n')
-			if !l.TooLong {
-				l.Data = append(l.Data, part...)
-			}
-			if len(l.Data) > limit {
-				l.Data, l.TooLong = bytes.Clone(l.Data[:min(keptOfTooLong, limit)]), true
-			}
 			if l.TooLong {
 				l.Tail = append(l.Tail, part...)
 				l.Tail = l.Tail[max(0, len(l.Tail)-keptOfTooLong):]
+			} else if l.Data = append(l.Data, part...); len(l.Data) > limit {
+				l.Tail = bytes.Clone(l.Data[max(0, len(l.Data)-keptOfTooLong):])
+				l.Data, l.TooLong = bytes.Clone(l.Data[:min(keptOfTooLong, limit)]), true
 			}
 			if err == bufio.ErrBufferFull {
 				continue
