@@ -129,8 +129,8 @@ func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, e
 		}
 		r.Source = "edited"
 		rules = append(rules, r)
-		if !r.Names(q.Name) {
-			return nil, fmt.Errorf("%s is not about %s; keep the name of the tool", r, shorten(q.Name, maxName))
+		if r.Tool != q.Name { // the agent would refuse the answer
+			return nil, fmt.Errorf("%s is not only about %s; keep the name of the tool", r, shorten(q.Name, maxName))
 		}
 	}
 	cwd, err := currentDir()
