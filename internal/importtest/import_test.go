@@ -118,7 +118,7 @@ var allowed = map[string][]string{
 	"internal/envref":             {"internal/lazy"},
 	"internal/visible":            {"internal/strictjson"},
 	"internal/strictjson":         {},
-	"internal/mcpcontent":         {"internal/strictjson", "message"},
+	"internal/mcpcontent":         {"internal/strictjson", "internal/visible", "message"},
 	"internal/mcpupstream":        {},
 	"internal/policycheck":        {"permission", "tool"},
 }
@@ -126,7 +126,7 @@ var allowed = map[string][]string{
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":  {"tool", "tool/host", "toolkit", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
+	"internal/visible":  {"tool", "tool/host", "toolkit", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect", "internal/mcpcontent"},
 	"internal/pgtest":   {"internal/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -31,7 +32,7 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	kept := make([]json.RawMessage, len(content))
 	anyKept := false
 	for i, raw := range content {
-		if mustKeep(raw) {
+		if mustKeep(raw) && !hidesText(raw) {
 			kept[i], anyKept = raw, true
 		}
 	}
@@ -40,6 +41,12 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	}
 	value, _ := json.Marshal(kept) // mustKeep has decoded every element
 	return value
+}
+
+// hidesText reports whether content has characters that people do not see, anywhere: its block may be without them.
+func hidesText(raw json.RawMessage) bool {
+	text := string(strictjson.Canonical(raw))
+	return visible.Result(text) != text
 }
 
 // content is a piece of content of any type.
