@@ -32,6 +32,7 @@ func From(ctx context.Context) Context {
 
 var (
 	parent    = lazy.Regexp(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	reserved  = lazy.Regexp(`^ff|-0+-`) // parts that the W3C's text calls invalid in a parent
 	printable = lazy.Regexp(`^[ -~]+$`)
 )
 
@@ -46,7 +47,10 @@ func (c *Context) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	c.Baggage = valid(printable, 8192, m.Baggage)
-	if c.Parent = valid(parent, 55, m.Parent); c.Parent != "" { // a tracestate without a traceparent is not valid
+	if c.Parent = valid(parent, 55, m.Parent); reserved().MatchString(c.Parent) {
+		c.Parent = ""
+	}
+	if c.Parent != "" { // a tracestate without a traceparent is not valid
 		c.State = valid(printable, 512, m.State)
 	}
 	return nil
