@@ -20,6 +20,8 @@ func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) erro
 	for _, t := range own {
 		known = append(known, tool.PermissionCall(t, nil).Borrows...)
 	}
+	slices.Sort(known)
+	known = slices.Compact(known) // several tools borrow the same rules
 	all := append(slices.Clone(known), names(listed)...)
 	var errs []error
 	for _, r := range p.Rules {
