@@ -42,7 +42,8 @@ func showText(out, log io.Writer, p *painter) eventPrinter {
 		}
 		line := p.line(ev)
 		m, isMessage := ev.(*event.Message)
-		endOfText := isMessage && m.Finish != ""
+		_, isEnd := ev.(*event.End)
+		endOfText := isEnd || isMessage && m.Finish != ""
 		if inText && (line != "" || endOfText) {
 			inText = false
 			if _, err := io.WriteString(out, "\n"); err != nil {

@@ -57,6 +57,20 @@ func TestQuestionHidesNothing(t *testing.T) {
 	}
 }
 
+// TestEndOfBrokenText shows a run whose answer could not be saved: what is printed next must begin on a line of its own.
+func TestEndOfBrokenText(t *testing.T) {
+	var out, log strings.Builder
+	show := showText(&out, &log, new(painter))
+	for _, ev := range []event.Event{&event.TextDelta{Text: "half"}, &event.End{Reason: event.EndError}} {
+		if err := show(ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.String() != "half\n" || log.String() != "" {
+		t.Errorf("%q %q", out.String(), log.String())
+	}
+}
+
 // TestSealedSessions checks that a session file is trusted only if this user's kitbag wrote it.
 func TestSealedSessions(t *testing.T) {
 	dir := workspace(t)
