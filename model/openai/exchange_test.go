@@ -359,3 +359,18 @@ func TestRequestStartsWhenRanged(t *testing.T) {
 		t.Error("a request was sent")
 	}
 }
+
+// TestExtraWithSpaces: white space around the JSON of an extra does not matter.
+func TestExtraWithSpaces(t *testing.T) {
+	onBothAPIs(t, func(t *testing.T, cfg openai.Config) {
+		s := openaitest.New(t, openaitest.Text("ok"))
+		cfg.Extra = map[string]json.RawMessage{"temperature": json.RawMessage(" null"), "reasoning_effort": json.RawMessage("null\n")}
+		req := &model.Request{Messages: hi.Messages, Temperature: new(0.5)}
+		if _, _, err := model.Collect(newModel(t, s, cfg).Generate(t.Context(), req)); err != nil {
+			t.Fatal(err)
+		}
+		if body := string(s.Requests()[0].Body); strings.Contains(body, "null") || strings.Contains(body, "effort") {
+			t.Error(body)
+		}
+	})
+}

@@ -164,7 +164,7 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		value := extra[name]
+		value := bytes.TrimSpace(extra[name])
 		switch {
 		case !json.Valid(value):
 			return nil, fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -113,7 +114,7 @@ func responsesExtra(extra map[string]json.RawMessage) map[string]json.RawMessage
 	}
 	extra = maps.Clone(extra)
 	delete(extra, "reasoning_effort")
-	if extra["reasoning"] == nil && json.Valid(effort) && string(effort) != "null" {
+	if extra["reasoning"] == nil && json.Valid(effort) && string(bytes.TrimSpace(effort)) != "null" {
 		extra["reasoning"] = json.RawMessage(`{"effort":` + string(effort) + `}`)
 	}
 	return extra
