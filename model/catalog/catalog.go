@@ -195,10 +195,17 @@ func (r *Rates) check(where string) error {
 	return nil
 }
 
-// With returns a table that has the entries of own, and those of t for other names.
+// With returns a table in the currency of own that has the entries of own, and those of t for other names: without
+// prices if t is in another currency.
 func (t *Table) With(own *Table) *Table {
 	merged := *t
 	merged.models = maps.Clone(t.models)
+	if merged.Currency = own.Currency; own.Currency != t.Currency {
+		for name, m := range merged.models {
+			m.Price = nil
+			merged.models[name] = m
+		}
+	}
 	maps.Copy(merged.models, own.models)
 	return &merged
 }

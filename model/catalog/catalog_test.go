@@ -98,6 +98,24 @@ func TestWith(t *testing.T) {
 	}
 }
 
+// TestCurrencies: prices in two currencies are not added up.
+func TestCurrencies(t *testing.T) {
+	own, err := catalog.Parse([]byte(`{"currency": "EUR", "models": {"own": {"price": {"input": 1, "output": 2}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := catalog.Default().With(own)
+	if _, err := both.Price("gpt-6-sol"); err == nil || both.Currency != "EUR" {
+		t.Errorf("a price in USD in a table in %s", both.Currency)
+	}
+	if m, _ := both.Find("gpt-6-sol"); m.Window == 0 {
+		t.Error("the window is missing")
+	}
+	if price, err := both.Price("own"); err != nil || price("gpt-6-sol", message.Usage{Input: 1_000_000}) != 1 {
+		t.Error(err)
+	}
+}
+
 // TestWrong: the error for an invalid entry names it and the remedy.
 func TestWrong(t *testing.T) {
 	for entry, want := range map[string]string{
