@@ -48,7 +48,7 @@ var secrets = map[string][]string{
 	"bearer":             {"bearer " + fake("", 24), "Bearer\t" + fake("", 30) + "="},
 	"url-password":       {"postgres://app:" + fake("", 8) + "@", "https://:" + fake("", 8) + "@", "redis+tls://u%20x:p%40ss@", "postgres://app:p@ss@word@"},
 	"env":                {"DB_PASSWORD=" + fake("", 8), "MY_API_KEY_2='" + fake("", 4) + " " + fake("", 4) + "'", `SECRET="` + fake("", 9) + `"`, "TOKEN=" + fake("", 4)},
-	"aws-secret":         {"aws_secret_access_key = " + fake("", 40), `"AwsSecretAccessKey":"` + fake("", 40)},
+	"aws-secret":         {"aws_secret_access_key = " + fake("", 40), `"AwsSecretAccessKey":"` + fake("", 40), `"SecretAccessKey": "` + fake("", 40), `"SessionToken": "` + fake("", 200)},
 	"aws-key-id":         {"AKIA" + "ABCDEFGH234567AB", "ASIA" + "ABCDEFGH234567AB"},
 	"azure-key":          {"AccountKey=" + fake("", 86) + "=="},
 	"google-key":         {fake("AIza", 35)},
