@@ -51,6 +51,20 @@ func (o *OAuth) Logout(server string) error {
 	return nil
 }
 
+// EndLogin is Logout, but keeps which scopes the login should have, so that the next one has them, too.
+func (o *OAuth) EndLogin(server string) error {
+	f, old := o.loginFile(server), grant{}
+	data, err := f.Load(context.Background())
+	if err != nil || json.Unmarshal(data, &old) != nil || old.Scope == "" {
+		return o.Logout(server)
+	}
+	data, err = json.Marshal(grant{Issuer: old.Issuer, Scope: old.Scope})
+	if err != nil {
+		return err
+	}
+	return f.Save(context.Background(), data, false)
+}
+
 // Load returns the stored login, or nil.
 func (f *loginFile) Load(context.Context) ([]byte, error) {
 	f.mu.Lock()

@@ -292,6 +292,14 @@ func TestLoginLacksScopes(t *testing.T) {
 		if err != nil || stored.Access == "" || stored.Refresh == "" || !slices.Contains(strings.Fields(stored.Scope), "write") || asked.Load() != 1 {
 			t.Errorf("the login is %+v, %v; asked %d times", stored, err, asked.Load())
 		}
+		server := cfg.Transport.(HTTP).URL
+		if err := oauth.EndLogin(server); err != nil {
+			t.Error(err)
+		}
+		ended, err := c.cfg.login.load(t.Context())
+		if keeps := ended != nil && ended.Scope == stored.Scope && *ended == (grant{Issuer: stored.Issuer, Scope: stored.Scope}); err != nil || keeps != (dir != "") {
+			t.Errorf("the ended login is %+v, %v", ended, err)
+		}
 	}
 }
 

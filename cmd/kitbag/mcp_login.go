@@ -154,7 +154,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		return browser.wait(ctx, page, cmd.ErrOrStderr())
 	}
 	// An old login, perhaps of another user, would be used instead of a new one.
-	if err := oauth.Logout(web.URL); err != nil {
+	if err := oauth.EndLogin(web.URL); err != nil {
 		return err
 	}
 	web.OAuth, cfg.Options.Timeouts.Start = oauth, f.timeout
