@@ -3,7 +3,6 @@ package redact
 import (
 	"regexp/syntax"
 	"slices"
-	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -153,7 +152,7 @@ func (s *Stream) match(m span) {
 // before limit, so each secret gets one placeholder however the text was cut.
 func (s *Stream) release(limit int) string {
 	// The number of secrets before the limit: a binary search, since one thread may hold back many.
-	n := sort.Search(len(s.found), func(i int) bool { return s.found[i].end > limit })
+	n, _ := slices.BinarySearchFunc(s.found, limit+1, func(m span, end int) int { return m.end - end })
 	if n < len(s.found) {
 		limit = min(limit, s.found[n].start)
 	}

@@ -3,6 +3,7 @@ package anthropictest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -182,10 +183,7 @@ func (t Turn) content(req *Request) []object {
 	out := []object{}
 	thoughts := req.thoughts
 	for i, b := range t.blocks {
-		o := object{}
-		for k, v := range b {
-			o[k] = v
-		}
+		o := maps.Clone(b)
 		switch o["type"] {
 		case "thinking":
 			o["signature"] = signature(req.Model, req.prefix, thoughts, o["thinking"].(string))
