@@ -215,6 +215,11 @@ func (s *spec) wraps() bool {
 	return slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 }
 
+// joins reports whether the command joins the words after its own into shell code, like ssh and watch.
+func (s *spec) joins() bool {
+	return slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 's' })
+}
+
 // guess analyses the command inside a wrapper whose options are not supported, for deny rules and the danger analysis:
 // the first word that is a known command's name, and an earlier word that may expand to the name.
 func (w *walker) guess(s *spec, args []arg) {
@@ -277,9 +282,22 @@ func (w *walker) wrapped(name string, p *parsed) {
 	case name == "trap", name == "parallel" && strings.Contains(rest[0].text, " "):
 		w.script(rest[:1]) // signals, or inputs, follow the script
 		return
-	case slices.ContainsFunc(p.spec.roles, func(r role) bool { return r.kind == 's' }):
-		w.script(rest)
+	case p.spec.joins():
+		last := w.script(rest)
+		switch {
+		case name == "eval" && last == nil:
+			w.loseCwd()
+		case name == "eval": // it runs in this shell
+			w.addCwds(last)
+		}
 		return
+	case name == "env" && p.has("-C", "--chdir"):
+		defer func(cwds []string, lost bool) { w.cwds, w.cwdLost = cwds, lost }(w.cwds, w.cwdLost)
+		for _, option := range []string{"-C", "--chdir"} {
+			if dir, ok := p.value(option); ok {
+				w.cd(dir)
+			}
+		}
 	case name == "xargs":
 		rest = w.xargsCommand(p, rest)
 	}
@@ -295,23 +313,25 @@ func joinRaw(args []arg) string {
 	return strings.Join(raw, " ")
 }
 
-// script analyses shell source given as arguments.
-func (w *walker) script(args []arg) {
+// script analyses shell source given as arguments. It returns the possible directories at the end, nil if they are
+// unknown.
+func (w *walker) script(args []arg) (last []string) {
 	texts := make([]string, len(args))
 	for i, a := range args {
 		if !a.known {
 			w.denyDynamic("shell code that is not literal")
-			return
+			return nil
 		}
 		texts[i] = a.text
 	}
 	prog, err := w.parse(strings.Join(texts, " "))
 	if err != nil {
 		w.denyDynamic("shell code that cannot be parsed: " + err.Error())
-		return
+		return nil
 	}
 	src := w.src
 	w.src = prog.src
-	w.nested(prog.stmts, "")
+	last = w.nested(prog.stmts, "")
 	w.src = src
+	return last
 }

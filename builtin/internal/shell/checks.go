@@ -24,7 +24,7 @@ func newChecks() map[string]func(*walker, *command, *parsed) string {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": gitConfigGetArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,
 		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "subcommand": subcommandArgs, "reflog": reflogArgs, "code": codeArgs,
-		"getent": getentArgs, "service": serviceArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "tmux": tmuxArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
+		"getent": getentArgs, "service": serviceArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "tmux": tmuxArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs, "gh": ghArgs,
 
 		// A pager runs an operand such as +!ls as a command.
 		"noplus":   refusing("may be a command for the pager", func(op *roleArg) bool { return mayBegin(op, "+") }),
@@ -241,11 +241,13 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 	for p.rest >= 0 {
 		a := p.args[p.rest]
 		name, value, ok := strings.Cut(a.prefix(), "=")
-		if !ok {
-			break
+		switch {
+		case ok:
+			a.text = value
+			why = cmp.Or(unsafePrefix(name, a), why)
+		case a.text != "-": // the same as -i
+			return why
 		}
-		a.text = value
-		why = cmp.Or(unsafePrefix(name, a), why)
 		if p.rest++; p.rest == len(p.args) {
 			p.rest, why = -1, environmentShown
 		}
@@ -361,6 +363,19 @@ func historyArgs(_ *walker, c *command, _ *parsed) string {
 		return "it changes the history"
 	}
 	return ""
+}
+
+// ghArgs is hostArgs for gh, whose option --jq has a program of jq.
+func ghArgs(w *walker, c *command, p *parsed) string {
+	for _, o := range p.given {
+		if (o.name == "-q" || o.name == "--jq") && (!o.value.known || jqEnvironment().MatchString(o.value.text)) {
+			return environmentShown
+		}
+	}
+	if c.args[1].text == "search" { // its operands are no names
+		return ""
+	}
+	return hostArgs(w, c, p)
 }
 
 // hostArgs refuses names of repositories and images that contain, or may contain, the name of a host: connecting to

@@ -188,6 +188,9 @@ func (m *fileRule) coversOperand(c *command, a *arg) bool {
 	case a.text == "":
 		return false
 	case !a.wild && !strings.Contains(a.text, hole):
+		if len(c.cwds) == 0 && !path.IsAbs(a.text) && m.covers(m.at.Abs(a.text)) { // the directory is unknown, and may be the first one
+			return true
+		}
 		return slices.ContainsFunc(c.paths(*a), m.covers)
 	}
 	for _, glob := range c.globs(a) {

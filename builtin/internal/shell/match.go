@@ -109,7 +109,7 @@ func (s *spec) longOption(p *parsed, args []arg, i int) (further int, why string
 		name = name[1:]
 		o, ok = s.options[name]
 	}
-	if !ok && s.any && len(name) > 3 {
+	if !ok && (s.any || s.wraps()) && len(name) > 3 {
 		name, o, ok = s.abbreviated(name)
 	}
 	switch {

@@ -190,6 +190,9 @@ func (p *printer) command(cmd syntax.Command) {
 			p.str(" -p")
 		}
 		if c.Stmt != nil {
+			if call, ok := c.Stmt.Cmd.(*syntax.CallExpr); ok && len(call.Args) > 0 && call.Args[0].Lit() == "--" {
+				p.refuse("-- after time, which bash skips; leave it out")
+			}
 			p.str(" ")
 			p.stmt(c.Stmt)
 		}

@@ -164,7 +164,7 @@ const innerBlank = "\x01"
 // allowed returns the spellings of c that an allow rule is compared with. Only a star covers the holes for unknown
 // text, and an inner blank unless the pattern contains its whole word.
 func (c *command) allowed(p pattern) []string {
-	literals := p.prefix + p.text + strings.Join(p.parts, "*")
+	literals := p.literals()
 	hasInner := false
 	var words []string
 	for i, a := range c.args {
@@ -176,7 +176,7 @@ func (c *command) allowed(p pattern) []string {
 		default:
 			words = append(words, hole+a.text)
 		}
-		if last := &words[i]; strings.Contains(*last, " ") && !strings.Contains(literals, *last) {
+		if last := &words[i]; strings.Contains(*last, " ") && (i == 0 || !strings.Contains(literals, *last)) {
 			*last, hasInner = strings.ReplaceAll(*last, " ", innerBlank), true
 		}
 	}
@@ -299,7 +299,7 @@ func (c *command) coveredBy(p pattern) bool {
 	if c.redirs || len(c.args) == 0 {
 		return false
 	}
-	if slices.ContainsFunc(c.named, func(option string) bool { return !p.hasWord(option) }) {
+	if slices.ContainsFunc(c.named, func(option string) bool { return !p.hasWord(option) || c.repeats(option, p) }) || c.joinsBeyond(p) {
 		return false
 	}
 	for _, form := range c.allowed(p) {
@@ -311,6 +311,43 @@ func (c *command) coveredBy(p pattern) bool {
 		}
 	}
 	return false
+}
+
+// literals returns the text of the pattern with its stars.
+func (p pattern) literals() string { return p.prefix + p.text + strings.Join(p.parts, "*") }
+
+// repeats reports whether the command has an option more often than the pattern, which continues after it: the pattern
+// "find . -exec cat:*" does not cover a second -exec.
+func (c *command) repeats(option string, p pattern) bool {
+	words := strings.Fields(strings.TrimRight(p.literals(), "* "))
+	if len(words) == 0 || words[len(words)-1] == option {
+		return false
+	}
+	isOption := func(word string) bool { return word == option || strings.HasPrefix(word, option+"=") }
+	extra := 0
+	for _, a := range c.args {
+		if isOption(a.text) {
+			extra++
+		}
+	}
+	for _, word := range words {
+		if isOption(word) {
+			extra--
+		}
+	}
+	return extra > 0
+}
+
+// joinsBeyond reports whether the pattern names a command that a shell runs for c, but other words of the shell's code
+// may add another command: "ssh host ls:*" does not cover "ssh host ls ';' rm x".
+func (c *command) joinsBeyond(p pattern) bool {
+	words := len(strings.Fields(p.literals()))
+	if c.joined == 0 || words <= c.joined || words >= len(c.args) && p.parts == nil {
+		return false
+	}
+	return slices.ContainsFunc(c.args[c.joined:], func(a arg) bool {
+		return !a.known && !a.wild || strings.ContainsAny(a.text, ";&|<>()$`\n")
+	})
 }
 
 // hasWord reports whether the option is in the pattern as a word, with or without a value: "--exclude" does not contain

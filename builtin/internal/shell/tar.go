@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -74,11 +75,19 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 		}
 	}
 	archive, member := byte('w'), byte('r')
-	if strings.Contains(first, "x") && !strings.HasPrefix(first, "--") || p.has("-x", "--extract", "--get") {
+	oldSyntax := first != "" && first[0] != '-'
+	if oldSyntax && strings.Contains(first, "x") || p.has("-x", "--extract", "--get") {
 		archive, member = 'r', 'w'
 	}
 	for _, op := range operands {
 		p.ops = append(p.ops, roleArg{arg: op.arg, kind: member})
+		for _, o := range p.given {
+			if (o.name == "-C" || o.name == "--directory") && !path.IsAbs(op.text) {
+				inside := below(o.value, op.arg)
+				inside.known = o.value.known && op.known
+				p.ops = append(p.ops, roleArg{arg: inside, kind: member})
+			}
+		}
 	}
 	if file.present() {
 		p.ops = append(p.ops, roleArg{arg: file, kind: archive})

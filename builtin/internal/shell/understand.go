@@ -127,6 +127,9 @@ func (w *walker) setEffects(i int, p *parsed, why string) {
 		c.links = p.spec.links
 		c.anyWord = p.spec.words
 		c.whole = p.whole
+		if p.rest >= 0 && (p.spec.joins() || c.name == "parallel") {
+			c.joined = p.rest + 1
+		}
 		for _, o := range p.given {
 			if p.spec.options[o.name].named {
 				c.named = append(c.named, o.name)

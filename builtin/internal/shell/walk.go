@@ -112,6 +112,7 @@ type command struct {
 	effects     effects
 	edit        bool     // one of the file edits of accept-edits, and completely understood
 	named       []string // options that a rule must name
+	joined      int      // index of the first word of those that it joins and runs as shell code; 0: it does not
 	whole       bool     // only a rule that has all words of the command may allow it
 	anyWord     bool     // any of its words may name a file that it changes
 	links       bool     // it copies or moves files that may be symbolic links
@@ -176,17 +177,20 @@ func (w *walker) inner(n syntax.Node) {
 }
 
 // nested walks statements that run in a subshell: their assignments and changes of the current directory end with it.
-func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
+// It returns the possible directories at the end, nil if they are unknown.
+func (w *walker) nested(stmts []*syntax.Stmt, construct string) (last []string) {
 	in, vars, cwds, cwdLost := w.in, maps.Clone(w.vars), w.cwds, w.cwdLost
 	if !w.deeper() {
-		return
+		return nil
 	}
 	if construct != "" {
 		w.in.dynamic = construct
 	}
 	w.in.noValue = false
 	w.stmts(stmts)
+	last = w.cwds
 	w.in, w.vars, w.cwds, w.cwdLost = in, vars, cwds, cwdLost
+	return last
 }
 
 // maxDepth is how deep commands may be nested: deeper than people write them, and less than the stack can take,

@@ -448,6 +448,8 @@ var ansiEscapes = map[byte]byte{
 	'\\': '\\', '\'': '\'', '"': '"', '?': '?',
 }
 
+const hexDigits = "0123456789abcdefABCDEF"
+
 // ansiC decodes the text between $' and '.
 func ansiC(s string) (string, bool) {
 	var b strings.Builder
@@ -463,18 +465,18 @@ func ansiC(s string) (string, bool) {
 			b.WriteByte(c)
 			continue
 		}
-		base, from, maxDigits := 8, i, 3
+		base, digits, from, maxDigits := 8, "01234567", i, 3
 		switch s[i] {
 		case 'x':
-			base, from, maxDigits = 16, i+1, 2
+			base, digits, from, maxDigits = 16, hexDigits, i+1, 2
 		case 'u', 'U':
-			base, from, maxDigits = 16, i+1, 4
+			base, digits, from, maxDigits = 16, hexDigits, i+1, 4
 			if s[i] == 'U' {
 				maxDigits = 8
 			}
 		}
 		end := from
-		for end < len(s) && end-from < maxDigits && isDigit(s[end], base) {
+		for end < len(s) && end-from < maxDigits && strings.IndexByte(digits, s[end]) >= 0 {
 			end++
 		}
 		v, err := strconv.ParseUint(s[from:end], base, 32)
@@ -491,11 +493,4 @@ func ansiC(s string) (string, bool) {
 		i = end - 1
 	}
 	return b.String(), true
-}
-
-func isDigit(c byte, base int) bool {
-	if base == 8 {
-		return '0' <= c && c <= '7'
-	}
-	return strings.IndexByte("0123456789abcdefABCDEF", c) >= 0
 }
