@@ -72,13 +72,18 @@ func (j *judge) Judge(c *permission.Call) {
 	f := &fileCall{judge: *j, input: c.Input}
 	f.links = newLinks(j.place(nil).Readlink)
 	c.Checker = f
-	if j.access == searchesTree {
+	switch j.access {
+	case searchesTree:
 		c.Borrows = borrowedBySearch
+	case writesFile:
+		c.Borrows = borrowedByWriter
 	}
 }
 
-// borrowedBySearch makes rules for Read apply to a search, which must not reveal files that Read must not.
-var borrowedBySearch = []string{"Read"}
+var (
+	borrowedBySearch = []string{"Read"}          // a search must not reveal files that Read must not
+	borrowedByWriter = []string{"Write", "Edit"} // a file that one of the two must not change is the same to the other
+)
 
 // A fileCall is the [permission.Checker] of one call. It reads each symbolic link only once, into Config.links, so that
 // rules, the verdict and the files that it names are about the same paths even if links change meanwhile.

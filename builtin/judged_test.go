@@ -255,6 +255,35 @@ func TestRaceWithLinks(t *testing.T) {
 	}
 }
 
+// TestRulesForChanges checks that a deny or ask rule with a pattern for one of Write and Edit applies to the other, as to
+// commands: it is about the files. An allow rule, and a rule without a pattern, is for its tool only.
+func TestRulesForChanges(t *testing.T) {
+	dir := files(t, map[string]string{"vendor/a": "a\n", "b": "b\n"})
+	all := tools(t, Config{Dirs: []string{dir}})
+	for _, row := range []struct {
+		rule          string
+		behavior      permission.Behavior
+		vendor, other permission.Behavior // decisions about the other tool
+	}{
+		{"(vendor/**)", "deny", "deny", "allow"}, {"(vendor/**)", "ask", "ask", "allow"}, {"(vendor)", "deny", "deny", "allow"}, {"([)", "deny", "deny", "deny"},
+		{"", "deny", "allow", "allow"}, {"", "ask", "allow", "allow"}, {"(/etc/**)", "allow", "allow", "allow"},
+	} {
+		for name, ruled := range map[string]string{"Write": "Edit", "Edit": "Write"} {
+			r, err := permission.ParseRule(ruled+row.rule, row.behavior)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{dir}, Rules: []permission.Rule{r}}
+			for path, want := range map[string]permission.Behavior{"vendor/a": row.vendor, "b": row.other} {
+				call := tool.PermissionCall(all[name], json.RawMessage(args("file_path", path, "content", "x", "old_string", "a", "new_string", "x")))
+				if d := permission.Decide(p, call); d.Behavior != want {
+					t.Errorf("%s of %s with %s %s: %s (%s), want %s", name, path, row.behavior, r, d.Behavior, d.Reason, want)
+				}
+			}
+		}
+	}
+}
+
 // TestAllowRuleOfSwappedLink checks that a rule for a directory allows nothing elsewhere after the model has replaced the
 // directory by a link, as a confined command can.
 func TestAllowRuleOfSwappedLink(t *testing.T) {
