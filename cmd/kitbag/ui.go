@@ -208,9 +208,10 @@ func silentPrompt() *prompt {
 	return p
 }
 
-// resume continues a conversation of "kitbag run" or "kitbag chat" with the answers that were sent to it.
+// resume continues a conversation of "kitbag run" or "kitbag chat" with the inputs that were sent to it. If that is not
+// possible, such as without a key for the model, the inputs stay.
 func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *fileStore, id string) error {
-	inputs := store.takeInputs(id)
+	store.beginRun(id)
 	defer store.endRun(id)
 	flags := f.agentFlags
 	flags.session = store.path(id)
@@ -219,7 +220,7 @@ func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *fileSto
 		return err
 	}
 	err := flags.withAgent(ctx, r, func(k *kit, s *conversation) error {
-		return r.run(ctx, k.agent, s, inputs)
+		return r.run(ctx, k.agent, s, store.takeInputs(id))
 	})
 	if errors.Is(err, session.ErrConflict) {
 		return fmt.Errorf("another kitbag process has session %s open; answer there, or end that process", id)

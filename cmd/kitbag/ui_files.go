@@ -350,8 +350,8 @@ func (k *fileStore) Input(_ context.Context, id, input string) (session.Entry, e
 	return session.Entry{}, fmt.Errorf("input %q: %w", input, fs.ErrNotExist)
 }
 
-// takeInputs removes and returns the inputs that were sent to a session, and marks it as running until endRun is called.
-// If the agent does not accept an answer, its question is asked again.
+// takeInputs removes and returns the inputs that were sent to a session. If the agent does not accept an answer, its
+// question is asked again.
 func (k *fileStore) takeInputs(id string) (inputs []agent.Input) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -369,8 +369,14 @@ func (k *fileStore) takeInputs(id string) (inputs []agent.Input) {
 		}
 	}
 	delete(k.inputs, id)
-	k.runs[id] = true
 	return inputs
+}
+
+// beginRun marks a session as running until endRun is called.
+func (k *fileStore) beginRun(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.runs[id] = true
 }
 
 func (k *fileStore) endRun(id string) {

@@ -331,6 +331,34 @@ func TestUIOlderFile(t *testing.T) {
 	}
 }
 
+// TestUIKeepsInputs: a message to a session is not lost if the agent cannot be created.
+func TestUIKeepsInputs(t *testing.T) {
+	workspace(t)
+	t.Setenv("ANTHROPIC_API_KEY", "")
+	s := serve(t, openaitest.Text("one"), openaitest.Text("two"))
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "first"); got.code != exitDone {
+		t.Fatalf("%+v", got)
+	}
+	c := startUI(t, "--store", "s.json")
+	c.call("POST", "api/sessions/s/fork", `{"to":"t","say":"second","model":"claude-opus"}`, &struct{}{})
+	var state struct{ Restart string }
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(state.Restart, "ANTHROPIC_API_KEY"); time.Sleep(20 * time.Millisecond) {
+		c.call("GET", "api/sessions/t", "", &state)
+		if time.Now().After(end) {
+			t.Fatalf("the error is not shown: %+v", state)
+		}
+	}
+	t.Setenv("KITBAG_API", "chat") // so the model needs no such key
+	c.call("POST", "api/sessions/t/resume", "{}", &struct{}{})
+	c.waitFor("t", "ended")
+	if n := len(s.Requests()); n != 2 {
+		t.Fatalf("%d requests, want 2", n)
+	}
+	if got := s.Requests()[1].Messages; got[len(got)-1].Text() != "second" {
+		t.Errorf("the model was sent %q", got[len(got)-1].Text())
+	}
+}
+
 // TestUICopyKeepsPolicy makes a copy that asks about all commands. Neither another "kitbag ui" nor "kitbag run" continues
 // it with the usual rules, which allow this one.
 func TestUICopyKeepsPolicy(t *testing.T) {
