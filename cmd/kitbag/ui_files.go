@@ -115,10 +115,13 @@ func (c *copyLog) Append(ctx context.Context, rec session.Record) error {
 		return err
 	}
 	_, err = f.Write(rec.Data)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = session.Seal(ctx, f.Name(), c.store.key)
 	}
-	return session.Seal(ctx, c.store.path(c.id), c.store.key)
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 // Delete always fails.
@@ -135,7 +138,7 @@ func (k *fileStore) List(ctx context.Context, q session.Query) (session.Page, er
 	var infos []session.Info
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || !e.Type().IsRegular() || session.CheckID(id) != nil || !k.has(id) || q.ID != "" && q.ID != id {
+		if !ok || !e.Type().IsRegular() && k.only == "" || session.CheckID(id) != nil || !k.has(id) || q.ID != "" && q.ID != id {
 			continue
 		}
 		f, err := k.file(ctx, id)

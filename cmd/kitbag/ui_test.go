@@ -359,6 +359,34 @@ func TestUIKeepsInputs(t *testing.T) {
 	}
 }
 
+// TestFileStore: a copy that fails leaves no file, and the only session may be a link, as for "kitbag run --session".
+func TestFileStore(t *testing.T) {
+	dir := workspace(t)
+	store := must(newFileStore(dir, ""))
+	copied := must(store.Open(t.Context(), "copy"))
+	if err := copied.Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: []byte(`{"messages": 1}`)}); err == nil {
+		t.Error("a damaged copy is stored")
+	}
+	if _, err := os.Stat("copy.json"); err == nil {
+		t.Error("the file of a copy that failed is left")
+	}
+	serve(t, openaitest.Text("one"))
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "first"); got.code != exitDone {
+		t.Fatalf("%+v", got)
+	}
+	if err := os.Symlink("s.json", "link.json"); err != nil {
+		t.Fatal(err)
+	}
+	linked, _, err := openStore(t.Context(), "link.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := linked.(*fileStore).List(t.Context(), session.Query{})
+	if err != nil || len(page.Infos) != 1 || page.Infos[0].ID != "link" {
+		t.Errorf("%v: %+v", err, page)
+	}
+}
+
 // TestUICopyKeepsPolicy makes a copy that asks about all commands. Neither another "kitbag ui" nor "kitbag run" continues
 // it with the usual rules, which allow this one.
 func TestUICopyKeepsPolicy(t *testing.T) {
