@@ -567,3 +567,12 @@ func TestTools(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 }
+
+// TestToolsJSONLists: a list without items is [], so that a script can iterate over it.
+func TestToolsJSONLists(t *testing.T) {
+	workspace(t)
+	got := kitbag(t.Context(), "tools", "--json")
+	if got.code != exitDone || strings.Contains(got.out, "null") || !strings.Contains(got.out, `"groups"`) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -91,12 +91,12 @@ func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, a
 	}
 	out.Groups = []groupCost{} // never null in JSON
 	costOf := func(c toolkit.Cost) toolCost { return toolCost{c.Name, c.Bytes, c.Tokens} }
-	out.Total = costOf(costs.Total)
+	out.Total, out.Tools, out.Groups = costOf(costs.Total), []toolCost{}, []groupCost{} // [] in JSON, not null
 	for _, c := range costs.Tools {
 		out.Tools = append(out.Tools, costOf(c))
 	}
 	for i, c := range costs.Groups {
-		out.Groups = append(out.Groups, groupCost{costOf(c), groups[i].Active, c.Tools, groups[i].Tools})
+		out.Groups = append(out.Groups, groupCost{costOf(c), groups[i].Active, c.Tools, append([]string{}, groups[i].Tools...)})
 	}
 	if asJSON {
 		return writeJSON(to, out)
