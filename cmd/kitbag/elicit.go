@@ -37,6 +37,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 				fmt.Fprintf(p.out, "  %s = %s\n", plainLine(f.name), plainLine(fmt.Sprint(v))) // typed, or the server's default
 			}
 		}
+		p.discardTyped()
 		ok, err := p.askYesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
 		if err != nil || !ok {
 			return host.Answer{Action: host.ActionDecline}, err

@@ -64,6 +64,7 @@ func (p *prompt) askTrustPrograms(ctx context.Context, c *config) error {
 	if len(programs) == 0 {
 		return nil
 	}
+	p.discardTyped()
 	fmt.Fprintf(p.out, "? A rule in %s only applies if you trust this directory, which has settings of other programs:\n    | %s\n",
 		plainLine(c.file), strings.Join(programs, "\n    | "))
 	ok, err := p.askYesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
