@@ -101,6 +101,10 @@ func TestMovedFiles(t *testing.T) {
 		{"Read", `{"file_path":"w/sub/a"}`, "swap w/sub out", moved},
 		{"Read", `{"file_path":"w/sub/a"}`, "remove w/sub/a", "does not exist"},
 		{"Read", `{"file_path":"w/new"}`, "make w/new", moved},
+		{"Read", `{"file_path":"w/b/out/secret"}`, "", "a directory of this path is a file"},
+		{"Read", `{"file_path":"w/b/out/secret"}`, "swap w/b w/links", moved}, // links has a link out
+		{"Write", `{"file_path":"w/b/out/new","content":"new"}`, "swap w/b w/links", moved},
+		{"Grep", `{"pattern":"[A-Z]","path":"w/b/out","output_mode":"content"}`, "swap w/b w/links", moved},
 		{"Read", `{"file_path":"w/in/a"}`, "", "ok      1\tA"}, // in is a link to sub
 		{"Read", `{"file_path":"w/in/a"}`, "link w/in ../out", "ok      1\tA"},
 		{"Read", `{"file_path":"w/in/a"}`, "link w/sub ../out", moved},
@@ -136,6 +140,8 @@ func TestMovedFiles(t *testing.T) {
 			dir := files(t, map[string]string{"w/sub/a": "A\n", "w/b": "B\n", "out/secret": "SECRET\n", "out/a": "OUT\n"})
 			must(os.Symlink("sub", filepath.Join(dir, "w/in")))
 			must(os.Symlink("sub/target", filepath.Join(dir, "w/loose")))
+			must(os.Mkdir(filepath.Join(dir, "w/links"), 0o777))
+			must(os.Symlink("../../out", filepath.Join(dir, "w/links/out")))
 			p := &permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{filepath.Join(dir, "w")}}
 			res, d := judged(t.Context(), tools(t, Config{Dirs: []string{dir}})[row.tool], p, row.in, func() { do(dir, row.change) })
 			if res == nil {

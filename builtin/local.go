@@ -54,8 +54,8 @@ type Local struct {
 	nearby finder // finds secret files next to Dirs
 }
 
-// Identify returns the file at the path name, which must be absolute and without symbolic links. For a new file it
-// returns the identity of the nearest directory above that exists.
+// Identify returns the file at the path name, which must be absolute and without symbolic links. For a file that does
+// not exist, or cannot be reached, it returns the identity of the nearest file or directory above that can be.
 func (l *Local) Identify(name string) permission.File {
 	f := permission.File{Path: name}
 	for at := name; ; at = path.Dir(at) {
@@ -65,9 +65,10 @@ func (l *Local) Identify(name string) permission.File {
 			f.Device, f.Inode = id.device, id.inode
 			return f
 		}
-		if !errors.Is(err, fs.ErrNotExist) || at == path.Dir(at) {
+		if at == path.Dir(at) {
 			return f
 		}
+		// Whatever the error is: without an identity, links that are put in the path later would be followed.
 		f.New = true
 	}
 }

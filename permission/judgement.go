@@ -49,7 +49,8 @@ type File struct {
 	Device uint64 `json:"device,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 
-	// New says that the file did not exist. Device and Inode then identify the lowest existing directory above it.
+	// New says that the file did not exist, or could not be reached. Device and Inode then identify the lowest directory
+	// above it that existed.
 	New bool `json:"new,omitempty"`
 }
 
