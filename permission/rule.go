@@ -1,6 +1,8 @@
 package permission
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -14,6 +16,17 @@ type Rule struct {
 	Pattern  string   `json:"pattern,omitempty"`
 	Behavior Behavior `json:"behavior"`
 	Source   string   `json:"source,omitempty"` // where the rule is from: a file, "suggested", …
+}
+
+// UnmarshalJSON rejects unknown members: a rule with a misspelt "pattern" would cover every call of its tool.
+func (r *Rule) UnmarshalJSON(data []byte) error {
+	type plain Rule
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode((*plain)(r)); err != nil {
+		return fmt.Errorf("a rule, which has the members tool, pattern, behavior and source: %w", err)
+	}
+	return nil
 }
 
 // String returns the rule in its text form: Tool or Tool(pattern).

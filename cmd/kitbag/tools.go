@@ -89,7 +89,6 @@ func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, a
 		Tools  []toolCost  `json:"tools"`
 		Groups []groupCost `json:"groups"`
 	}
-	out.Groups = []groupCost{} // never null in JSON
 	costOf := func(c toolkit.Cost) toolCost { return toolCost{c.Name, c.Bytes, c.Tokens} }
 	out.Total, out.Tools, out.Groups = costOf(costs.Total), []toolCost{}, []groupCost{} // [] in JSON, not null
 	for _, c := range costs.Tools {
