@@ -198,7 +198,11 @@ func tooManyOptions(args []arg) bool {
 func (w *walker) follow(i int, p *parsed, why string) {
 	for _, op := range p.ops {
 		if op.ofOption && op.kind == 's' { // the value of an option is shell source
-			w.inside(i, func() { w.script([]arg{op.arg}) })
+			code := op.arg
+			if w.cmds[i].name == "env" { // -S has further words of env
+				code.text = "env " + code.text
+			}
+			w.inside(i, func() { w.script([]arg{code}) })
 		}
 	}
 	switch {

@@ -264,6 +264,21 @@ func shellArgs(w *walker, c *command, p *parsed) string {
 	if len(p.ops) == 0 {
 		return "it runs its input as a script"
 	}
+	if ops := p.ops; strings.HasPrefix(ops[0].text, "+") { // turns an option off; +o and +O have a value
+		n := 1
+		if strings.Trim(ops[0].text, "oO") != ops[0].text {
+			n = 2
+		}
+		words := []arg{c.args[0]}
+		if p.has("-c") {
+			words = append(words, literal("-c"))
+		}
+		for _, op := range ops[min(n, len(ops)):] {
+			words = append(words, op.arg)
+		}
+		w.inside(len(w.cmds)-1, func() { w.simpleCommand(words, joinRaw(words), w.secret) })
+		return "it turns off an option of the shell"
+	}
 	if p.has("-c") {
 		w.inside(len(w.cmds)-1, func() { w.script([]arg{p.ops[0].arg}) })
 		return ""

@@ -122,8 +122,11 @@
 //   - A wrapper that only changes how a command runs (env, timeout, nice, …) is
 //     ignored by rules: the command in it must be covered.
 //   - An option that runs something else, such as find -exec, tar
-//     --checkpoint-action or git --exec-path, must be in the rule as a word. In
-//     the tables these are the options with the effect exec, or marked named.
+//     --checkpoint-action or git --exec-path, must be in the rule as a word, and
+//     as often as in the command unless the rule ends with it. In the tables
+//     these are the options with the effect exec, or marked named.
+//   - A rule that names a command which ssh, watch or another program gives to a
+//     shell, such as ssh host ls:*, does not cover a word that may add another.
 //   - If an argument contains the code to run (an awk program that may be harmful,
 //     a setting after git -c, ProxyCommand after ssh -o), the rule must be the
 //     whole command, quotes removed. The sed commands e and w need approval

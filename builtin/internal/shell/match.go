@@ -109,7 +109,7 @@ func (s *spec) longOption(p *parsed, args []arg, i int) (further int, why string
 		name = name[1:]
 		o, ok = s.options[name]
 	}
-	if !ok && (s.any || s.wraps()) && len(name) > 3 {
+	if !ok && (s.any || s.wraps() || s.effects&executing != 0) && len(name) > 3 {
 		name, o, ok = s.abbreviated(name)
 	}
 	switch {
@@ -186,8 +186,8 @@ func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (f
 	if !v.known && !v.field && !s.dyn {
 		return 0, "the value of " + name + " may be several words"
 	}
-	// In another version of the program the option may take no value, so that this word is an option.
-	if o.role.kind != 't' && !s.any && looksLikeOption(v.prefix()) {
+	// In another version of the program the option may take no value, so that this word is an option. Code is never harmless.
+	if o.role.kind != 't' && o.role.kind != 's' && !s.any && looksLikeOption(v.prefix()) {
 		return 0, "the value of " + name + " looks like an option"
 	}
 	p.addOption(name, o, *v)

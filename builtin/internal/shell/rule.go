@@ -212,7 +212,7 @@ func withoutOptions(name string, words []string) []string {
 	}
 	var forms []string
 	for i, word := range words {
-		if strings.HasPrefix(word, "-") {
+		if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "+") { // cargo +nightly
 			continue
 		}
 		forms = append(forms, name+" "+strings.Join(words[i:], " "))
@@ -370,8 +370,8 @@ func (p pattern) literalHead() bool {
 }
 
 // Mentions reports whether the pattern of a deny or ask rule covers any part of the command: a simple command,
-// including one inside a wrapper, in any spelling. A command that cannot be parsed, or whose name is not
-// literal, counts as covered. An invalid pattern is an error.
+// including one inside a wrapper, in any spelling. A command that cannot be parsed, or whose name or
+// subcommand is not literal, counts as covered. An invalid pattern is an error.
 func (a *Analysis) Mentions(rule string) (bool, error) {
 	p, err := parsePattern(rule)
 	if err != nil {
@@ -383,11 +383,21 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	}
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if len(c.args) > 0 && !c.args[0].known || slices.ContainsFunc(c.spellings(), p.matchesAnywhere) {
+		if len(c.args) > 0 && !c.args[0].known || c.unknownSubcommand(p) || slices.ContainsFunc(c.spellings(), p.matchesAnywhere) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// unknownSubcommand reports whether the first word after the command's name is not literal, so that it may be the
+// subcommand of the pattern, or expand to nothing before it.
+func (c *command) unknownSubcommand(p pattern) bool {
+	if len(c.args) < 2 || c.args[1].known || !hasSubcommands(c.name) {
+		return false
+	}
+	words := strings.Fields(p.literals())
+	return len(words) > 1 && words[0] == c.name
 }
 
 // matchesAnywhere is matches for deny and ask rules: a plain text may be anywhere in the command.
