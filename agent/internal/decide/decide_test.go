@@ -22,7 +22,7 @@ import (
 // TestPure checks that the rules are pure: they import nothing that waits, starts or does I/O, read no clock,
 // start no goroutine and use no channel.
 func TestPure(t *testing.T) {
-	allowed := []string{"bytes", "encoding/json", "errors", "fmt", "slices", "strings", "time",
+	allowed := []string{"bytes", "encoding/json", "errors", "fmt", "math", "slices", "strings", "time",
 		"github.com/kitbag-go/kitbag/message", "github.com/kitbag-go/kitbag/permission"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 	names, err := filepath.Glob("*.go")
