@@ -303,8 +303,8 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Pla
 	if dangers := a.Dangers(*at, b.protected()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
-	if rule := possibleReadDenial(p, a, at); rule != "" {
-		return safetyAsk("it reads files whose names are known only at run time, which the rule " + rule + " may cover")
+	if rule, verb := possibleDenial(p, a, at); rule != "" {
+		return safetyAsk("it " + verb + " files whose names are known only at run time, which the rule " + rule + " may cover")
 	}
 	why := a.ReadOnly()
 	if why == "" {
@@ -316,35 +316,40 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Pla
 	return permission.Verdict{Reason: why}
 }
 
-// possibleReadDenial returns the deny rule for Read that may cover a file which the command reads under a name known
-// only at run time, or "". Such a rule causes a question, not a denial.
-func possibleReadDenial(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) string {
+// possibleDenial returns the deny rule that may cover a file which the command reads or changes under a name known only
+// at run time, and which of both it does. Such a rule causes a question, not a denial.
+func possibleDenial(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) (rule, verb string) {
 	if p == nil {
-		return ""
+		return "", ""
 	}
 	for _, r := range p.Rules {
-		if denies(&r) && r.Pattern != "" && r.Names("Read") && a.MayRead(*at, r.Pattern) {
-			return r.String()
+		switch {
+		case !denies(&r) || r.Pattern == "":
+		case r.Names("Read") && a.MayRead(*at, r.Pattern):
+			return r.String(), "reads"
+		case (r.Names("Write") || r.Names("Edit")) && a.MayWrite(*at, r.Pattern):
+			return r.String(), "changes"
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // Match implements [permission.Checker]. An allow rule covers a command of several parts if it covers one part
 // and the allow rules of p together cover all parts.
 func (c *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
 	a, at := c.analyze(p)
+	// A file that the command possibly reads or changes counts for an ask rule. For a deny rule it counts only in mode
+	// bypass; in other modes possibleDenial causes a question.
+	possibleCounts := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 	switch {
 	case a == nil:
 		return false, errBadInput
 	case r.Tool == "Read":
-		// A file that the command possibly reads counts for an ask rule. For a deny rule it counts only in mode bypass;
-		// in other modes possibleReadDenial causes a question.
-		possibleCounts := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 		reads, err := a.Reads(*at, r.Pattern)
 		return reads || possibleCounts && a.MayRead(*at, r.Pattern), err
 	case r.Tool == "Write" || r.Tool == "Edit":
-		return a.Writes(*at, r.Pattern)
+		writes, err := a.Writes(*at, r.Pattern)
+		return writes || possibleCounts && a.MayWrite(*at, r.Pattern), err
 	}
 	if r.Behavior != permission.Allow {
 		return a.Mentions(r.Pattern)

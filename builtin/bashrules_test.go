@@ -42,6 +42,11 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 		{"deny Write(secret/**)", "echo x > secret/b.txt", "deny"},
 		{"deny Edit(secret/**)", "rm link/b.txt", "deny"},
 		{"deny Edit(secret/**)", "cat secret/b.txt", "allow"},
+		{"deny Edit(secret/**)", "find . -name b.txt | xargs rm", "ask"},
+		{"deny Write(secret/**)", "while read -r f; do echo x > $f; done < a.txt", "ask"},
+		{"ask Edit(secret/**)", "find . -name b.txt | xargs rm", "ask"},
+		{"deny Edit(secret/**)", "find . -name 'n*' | xargs rm -f", "allow"},
+		{"deny Edit(absent.txt)", "find . -name b.txt | xargs grep b", "allow"},
 		{"deny Read(secret/[)", "ls", "deny"}, // an invalid pattern
 	} {
 		b, text, _ := strings.Cut(row.rule, " ")

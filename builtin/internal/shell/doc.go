@@ -65,7 +65,8 @@
 // file, such as a line of a file, the output of sed or the value of an unknown variable: a
 // command that reads such a name is not read-only. A command that reads an unknown name in a
 // known directory may read any file there. It is not read-only if a secret is directly in the
-// directory, and [Analysis.MayRead] says whether a rule for files covers a file there. The search
+// directory, and [Analysis.MayRead] says whether a rule for files covers a file there;
+// [Analysis.MayWrite] is the same for files that are changed, created or deleted. The search
 // of a tree ends after 2,000 names: beyond them only the directory with which the rule begins is
 // searched, and a rule without one, such as **/*.pem, counts as covering some file.
 //
@@ -133,5 +134,6 @@
 //     whatever the rules say.
 //
 // What an unknown program runs cannot be known: a rule for it covers it with all of its
-// options. TestRulesForWhatRunsOthers has a row for each case.
+// options, and a rule for ./run.sh covers the run.sh of any directory that the line changes to.
+// TestRulesForWhatRunsOthers has a row for each case.
 package shell

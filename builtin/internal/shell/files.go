@@ -91,6 +91,55 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	return false, nil
 }
 
+// MayWrite reports whether a deny or ask rule for files may cover a file that a command of the line writes, creates or
+// deletes under a name that is only known at run time. A name in an unknown directory may be any new file.
+func (a *Analysis) MayWrite(at pathrule.Place, pattern string) bool {
+	if a.err != nil {
+		return true
+	}
+	m, _ := newFileRule(at, pattern) // [Analysis.Writes] reports the error
+	return slices.ContainsFunc(a.cmds, func(c command) bool {
+		if c.Reason == "" {
+			return false
+		}
+		mayBe := func(word *arg, delete bool) bool {
+			return (word.open() || c.inUnknownDir(word)) &&
+				(m.mayBeNamed(a, &c, word, c.changesTrees()) || m.mayBeChanged(a.reach(&c, word), &c, !delete))
+		}
+		return c.mayChangeWords() && slices.ContainsFunc(c.args[1:], func(word arg) bool { return mayBe(&word, c.name == "rm") }) ||
+			slices.ContainsFunc(c.targets, func(op operand) bool { return mayBe(&op.arg, op.delete) })
+	})
+}
+
+// changesTrees reports whether the command may change what is below the directories that it names.
+func (c *command) changesTrees() bool {
+	return c.name == "mv" || c.recursive() || slices.ContainsFunc(c.args, func(a arg) bool {
+		return a.text == "--recursive" || strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, "--") && strings.ContainsAny(a.text, "rR"+hole)
+	})
+}
+
+// mayBeChanged reports whether the rule covers one of the known names in r or, with mayCreate, a new file in an unknown
+// directory.
+func (m *fileRule) mayBeChanged(r reach, c *command, mayCreate bool) bool {
+	return slices.ContainsFunc(r.words, func(word arg) bool { return m.coversOperand(c, &word) }) ||
+		mayCreate && slices.ContainsFunc(r.spots, func(s spot) bool {
+			return s.dir == "" && !s.extra && slices.ContainsFunc(m.globs, func(g string) bool { return endsAlike(path.Base(g), s.bases) })
+		})
+}
+
+// mayChangeWords reports whether c is known to change files, but not which of its words are files: in rm "$f" the word may
+// also be an option.
+func (c *command) mayChangeWords() bool {
+	f := families()[c.name]
+	inPlace := slices.ContainsFunc(c.args, func(a arg) bool { return strings.HasPrefix(a.text, "-i") || strings.HasPrefix(a.text, "--in-place") })
+	if f == nil || c.effects&unknown == 0 || c.maybeOption && !inPlace {
+		return false
+	}
+	return slices.ContainsFunc(f.lines, func(s *spec) bool {
+		return s.edit || slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 'w' || r.kind == 'd' })
+	})
+}
+
 // coversRead reports whether the rule covers a file that the command is known to read.
 func (m *fileRule) coversRead(a *Analysis, c *command) bool {
 	for i := range c.reads {
@@ -120,33 +169,8 @@ func (m *fileRule) mayCover(a *Analysis, c *command) bool {
 		return true
 	}
 	tree := c.recursive() || c.copiesTrees()
-	for i := range c.reads {
-		op := &c.reads[i].arg
-		if !op.open() && !c.inUnknownDir(op) {
-			continue
-		}
-		r := a.reach(c, op)
-		for _, s := range r.spots {
-			listing := pathrule.Listing{Dir: s.dir, Deep: s.deep, Hidden: s.hidden, Bases: s.bases, Through: s.through, Regular: s.regular}
-			coversWordOfName := func(cwd string) bool {
-				return m.at.Harmful(listing, cwd, func(abs string, _ bool) bool { return m.covers(abs) }) != ""
-			}
-			if s.words && s.dir != "" && slices.ContainsFunc(c.cwds, coversWordOfName) {
-				return true
-			}
-			if s.extra {
-				continue
-			}
-			if tree {
-				s.bases, s.deep = c.includeGlobs(), true
-			}
-			if _, may := m.search(s); may {
-				return true
-			}
-		}
-		if tree && slices.ContainsFunc(r.words, func(word arg) bool { return m.coversBelow(c, &word) }) {
-			return true
-		}
+	if slices.ContainsFunc(c.reads, func(op operand) bool { return m.mayBeNamed(a, c, &op.arg, tree) }) {
+		return true
 	}
 	return slices.ContainsFunc(m.roots(c), func(root arg) bool {
 		return slices.ContainsFunc(c.paths(root), func(dir string) bool {
@@ -154,6 +178,34 @@ func (m *fileRule) mayCover(a *Analysis, c *command) bool {
 			return may
 		})
 	})
+}
+
+// mayBeNamed reports whether an operand whose names are only known at run time may name a file that the rule covers. If
+// tree is set, the files below count, too.
+func (m *fileRule) mayBeNamed(a *Analysis, c *command, op *arg, tree bool) bool {
+	if !op.open() && !c.inUnknownDir(op) {
+		return false
+	}
+	r := a.reach(c, op)
+	for _, s := range r.spots {
+		listing := pathrule.Listing{Dir: s.dir, Deep: s.deep, Hidden: s.hidden, Bases: s.bases, Through: s.through, Regular: s.regular}
+		coversWordOfName := func(cwd string) bool {
+			return m.at.Harmful(listing, cwd, func(abs string, _ bool) bool { return m.covers(abs) }) != ""
+		}
+		if s.words && s.dir != "" && slices.ContainsFunc(c.cwds, coversWordOfName) {
+			return true
+		}
+		if s.extra {
+			continue
+		}
+		if tree {
+			s.bases, s.deep = c.includeGlobs(), true
+		}
+		if _, may := m.search(s); may {
+			return true
+		}
+	}
+	return tree && slices.ContainsFunc(r.words, func(word arg) bool { return m.coversBelow(c, &word) })
 }
 
 // roots returns the directories that the command reads with everything below them. A git grep that names files or

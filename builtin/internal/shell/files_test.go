@@ -23,6 +23,7 @@ func TestFileRules(t *testing.T) {
 		Rule, Command string
 		Reads, Writes *bool
 		May           *bool // whether it may read by a name that is only known at run time
+		MayWrite      *bool // the same for writing and deleting
 	}](t, "filerules.jsonl") {
 		a := Analyze(row.Command, at)
 		got, err := a.Reads(at, row.Rule)
@@ -31,6 +32,9 @@ func TestFileRules(t *testing.T) {
 		}
 		if may := a.MayRead(at, row.Rule); row.May != nil && may != *row.May {
 			t.Errorf("%s: %q may read: %v", row.Rule, row.Command, may)
+		}
+		if may := a.MayWrite(at, row.Rule); row.MayWrite != nil && may != *row.MayWrite {
+			t.Errorf("%s: %q may write: %v", row.Rule, row.Command, may)
 		}
 		got, err = a.Writes(at, row.Rule)
 		if row.Writes != nil && got != *row.Writes || err != nil {
