@@ -17,8 +17,8 @@ import (
 var resetText string
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, whose arguments are the full desired state,
-// one boolean per group. A group that is left out is closed. An unknown name or a value that is not a boolean is
-// an error and changes nothing. The boolean has the name of the group, but characters that model APIs refuse are
+// one boolean per group. A group that is left out, or null, is closed. An unknown name or any other value that is not a
+// boolean is an error and changes nothing. The boolean has the name of the group, but characters that model APIs refuse are
 // replaced. Nil options mean the zero ResetOptions.
 func ResetTools(options *ResetOptions) *Control {
 	var r resetTools

@@ -86,7 +86,7 @@ func newGateway(ctx context.Context, program, ci, team string) (*mcpgateway.Gate
 	})
 }
 
-// hide replaces secrets in the text of results.
+// hide replaces secrets in the text of results and errors.
 func hide(secrets *redact.Redactor) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
@@ -94,6 +94,9 @@ func hide(secrets *redact.Redactor) tool.Middleware {
 				for c, err := range next(ctx, t, call) {
 					if text, ok := c.Block.(*message.Text); ok {
 						c.Block = &message.Text{ID: text.ID, Text: secrets.Text(text.Text)}
+					}
+					if err != nil && secrets.Text(err.Error()) != err.Error() {
+						err = errors.New(secrets.Text(err.Error()))
 					}
 					c.Structured = nil // it has the same text as the block, with the secrets
 					if !yield(c, err) {
