@@ -55,11 +55,11 @@ func remedy(d permission.Decision) string {
 	return " No rule allows it; use a client that supports elicitation."
 }
 
-// ruleTexts returns rules in the form in which people write them.
+// ruleTexts returns rules in the form in which people write them, with invisible characters escaped.
 func ruleTexts(rules []permission.Rule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
-		out[i] = r.String()
+		out[i], _ = visible.Escape(r.String(), nil)
 	}
 	return out
 }
