@@ -67,6 +67,7 @@ func TestWatchResource(t *testing.T) {
 			}
 			return stop
 		}
+		const again = "subscribe x://a/, unsubscribe x://a/"
 		dir, twice, file := watch("dir", "x://a/"), watch("twice", "x://a/"), watch("file", "x://a/b")
 		for _, row := range []struct {
 			does               func()
@@ -78,8 +79,16 @@ func TestWatchResource(t *testing.T) {
 			{func() { h.update("x://a/b/c/d"); twice(); twice() }, "", "map[dir:1 file:1]"},
 			{func() { h.say(hangUp); time.Sleep(time.Minute) }, "subscribe x://a/, subscribe x://a/b", "map[dir:1 file:1]"},
 			{func() { h.update("x://a/b") }, "", "map[dir:1 file:1]"},
-			{func() { dir(); time.Sleep(time.Second); dir = watch("dir", "x://a/") }, "subscribe x://a/, unsubscribe x://a/", "map[]"},
-			{func() { dir(); dir = watch("dir", "x://a/"); h.update("x://a/") }, "", "map[dir:1]"},
+			{func() { dir(); time.Sleep(time.Second); dir = watch("dir", "x://a/") }, again, "map[]"},
+			{func() {
+				dir()
+				dir = watch("dir", "x://a/")
+				synctest.Wait()
+				if got := h.takeRequests(); got != "" && got != again { // it subscribes again if the first subscription has just ended
+					t.Errorf("watched again at once: requests %q", got)
+				}
+				h.update("x://a/")
+			}, "", "map[dir:1]"},
 			{func() { dir(); file(); time.Sleep(time.Second); h.update("x://a/b") }, "unsubscribe x://a/, unsubscribe x://a/b", "map[]"},
 		} {
 			row.does()
