@@ -317,7 +317,7 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Pla
 }
 
 // possibleDenial returns the deny rule that may cover a file which the command reads or changes under a name known only
-// at run time, and which of both it does. Such a rule causes a question, not a denial.
+// at run time, and whether it "reads" or "changes" the file. Such a rule causes a question, not a denial.
 func possibleDenial(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) (rule, verb string) {
 	if p == nil {
 		return "", ""

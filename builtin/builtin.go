@@ -10,9 +10,10 @@
 // Each tool judges its own calls for the permission engine, from the arguments and the links on disk, without
 // opening files. Read, Glob and Grep are allowed below a working directory of the policy; other paths need
 // approval. A deny or ask rule for Read also applies to Glob and Grep: they skip the files that it covers, and
-// files with credentials, and report how many. One for Write also applies to Edit, and the reverse, if it has a
-// pattern. Confined commands cannot access what a deny rule for Read, Write or Edit covers. Reading credentials, and writing files that change how other programs behave (.git, .ssh,
-// .bashrc, …), is a safety ask, which no rule can avoid. Write and Edit are allowed below a working directory
+// files with credentials, and report how many. A deny or ask rule for Write that has a pattern also applies to Edit,
+// and one for Edit to Write. Confined commands cannot access what a deny rule for Read, Write or Edit covers. Reading
+// credentials, and writing files that change how other programs behave (.git, .ssh, .bashrc, …), is a safety ask,
+// which no rule can avoid. Write and Edit are allowed below a working directory
 // in the modes accept-edits and dont-ask. Bash is judged by parsing the command. A policy without directories
 // uses those of the [Config]. Write and Edit show their changes through [tool.Previewer].
 //

@@ -172,6 +172,22 @@ func TestVariantOf(t *testing.T) {
 	}
 }
 
+// reply lets an agent answer a message in the session s.
+func reply(t *testing.T, store session.Store, text string) {
+	t.Helper()
+	s, err := session.Open(t.Context(), store, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: s.Save})
+	if err == nil {
+		_, err = a.Reply(t.Context(), s.State, agent.Say(text))
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSameID shows the new session with the id of one that was deleted.
 func TestSameID(t *testing.T) {
 	s := session.Memory()
@@ -180,17 +196,7 @@ func TestSameID(t *testing.T) {
 		if err := s.Delete(t.Context(), "s"); err != nil && text != "One." {
 			t.Fatal(err)
 		}
-		open, err := session.Open(t.Context(), s, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: open.Save})
-		if err == nil {
-			_, err = a.Reply(t.Context(), open.State, agent.Say(text))
-		}
-		if err = errors.Join(err, open.Close()); err != nil {
-			t.Fatal(err)
-		}
+		reply(t, s, text)
 		if list, _ := body(t, c, "GET", base+"api/sessions", ""); !strings.Contains(list, text) {
 			t.Errorf("%q is not in %s", text, list)
 		}
@@ -216,22 +222,8 @@ func (s *prunedStore) Watch(ctx context.Context, id string, after int64) iter.Se
 func TestPruned(t *testing.T) {
 	inner := session.Memory()
 	s := &prunedStore{inner, inner.(session.Reader), inner.(session.Watcher), 0}
-	reply := func(text string) {
-		t.Helper()
-		open, err := session.Open(t.Context(), inner, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: open.Save})
-		if err == nil {
-			_, err = a.Reply(t.Context(), open.State, agent.Say(text))
-		}
-		if err = errors.Join(err, open.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reply("One.")
-	reply("Two.")
+	reply(t, inner, "One.")
+	reply(t, inner, "Two.")
 	s.dropped = 3
 	c, base := client(t, s, inspect.Options{})
 	check := func(path, want string) {
@@ -245,7 +237,7 @@ func TestPruned(t *testing.T) {
 	check("details?row=2", "Two.")
 	check("find?q=two&from=0", `{"row":2}`)
 	check("export?as=jsonl", "One.")
-	reply("Three.")
+	reply(t, inner, "Three.")
 	check("find?q=three&from=0", `{"row":5}`) // of the second message; a run begins before it
 	check("details?row=5", "Three.")
 	check("groups", `"total":1`)

@@ -51,7 +51,7 @@ func (o *OAuth) Logout(server string) error {
 	return nil
 }
 
-// EndLogin is Logout, but keeps which scopes the login should have, so that the next one has them, too.
+// EndLogin is like Logout, but keeps the list of scopes, so that the next login asks for all of them.
 func (o *OAuth) EndLogin(server string) error {
 	f, old := o.loginFile(server), grant{}
 	data, err := f.Load(context.Background())

@@ -102,9 +102,9 @@ func (a *Analysis) MayWrite(at pathrule.Place, pattern string) bool {
 		if c.Reason == "" {
 			return false
 		}
-		mayBe := func(word *arg, delete bool) bool {
+		mayBe := func(word *arg, deletes bool) bool {
 			return (word.open() || c.inUnknownDir(word)) &&
-				(m.mayBeNamed(a, &c, word, c.changesTrees()) || m.mayBeChanged(a.reach(&c, word), &c, !delete))
+				(m.mayBeNamed(a, &c, word, c.changesTrees()) || m.mayBeChanged(a.reach(&c, word), &c, !deletes))
 		}
 		return c.mayChangeWords() && slices.ContainsFunc(c.args[1:], func(word arg) bool { return mayBe(&word, c.name == "rm") }) ||
 			slices.ContainsFunc(c.targets, func(op operand) bool { return mayBe(&op.arg, op.delete) })
@@ -132,7 +132,7 @@ func (m *fileRule) mayBeChanged(r reach, c *command, mayCreate bool) bool {
 func (c *command) mayChangeWords() bool {
 	f := families()[c.name]
 	inPlace := slices.ContainsFunc(c.args, func(a arg) bool { return strings.HasPrefix(a.text, "-i") || strings.HasPrefix(a.text, "--in-place") })
-	if f == nil || c.effects&unknown == 0 || c.maybeOption && !inPlace {
+	if f == nil || len(c.args) == 0 || c.effects&unknown == 0 || c.maybeOption && !inPlace {
 		return false
 	}
 	return slices.ContainsFunc(f.lines, func(s *spec) bool {
