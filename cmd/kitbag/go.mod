@@ -7,7 +7,7 @@ require (
 	charm.land/bubbletea/v2 v2.0.9
 	github.com/charmbracelet/ultraviolet v0.0.0-20260703014108-f5a850f9c2b7
 	github.com/charmbracelet/x/ansi v0.11.7
-	github.com/charmbracelet/x/vt v0.0.0-20260622092256-25656177ba8e
+	github.com/charmbracelet/x/vt v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kitbag-go/kitbag v0.0.0
 	github.com/kitbag-go/kitbag/agent/session/postgres v0.0.0
