@@ -17,7 +17,7 @@ modules:
 
 tidy:
 	@./internal/modules/tidy.sh
-	@cd agent/temporal/internal/server && GOWORK=off $(GO) mod tidy # which is not in go.work: it requires hundreds of others
+	@cd internal/heavy/temporalserver/server && GOWORK=off $(GO) mod tidy # which is not in go.work: it requires hundreds of others
 
 # `make release VERSION=v0.1.0` makes the commit and the tags of a release of all modules,
 # after it has compiled one; it pushes nothing.
@@ -31,8 +31,8 @@ release:
 .PHONY: interop
 interop:
 	@if [ -n "$$CI" ] || command -v npm >/dev/null; then \
-		./internal/interop/install.sh && ./agui/interop/install.sh && \
-		$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/interop ./agui/interop && \
+		./internal/heavy/interop/install.sh && ./agui/interop/install.sh && \
+		$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/heavy/interop ./agui/interop && \
 		$(MAKE) --no-print-directory conformance; \
 	else \
 		echo "Node is not installed: the tests with MCP servers and AG-UI clients from npm are left out"; \
@@ -42,7 +42,7 @@ interop:
 .PHONY: conformance
 conformance:
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
-		./internal/interop/conformance/run.sh; \
+		./internal/heavy/interop/conformance/run.sh; \
 	else \
 		echo "the MCP conformance suite is left out: it runs on Linux x86_64"; \
 	fi
@@ -91,13 +91,13 @@ fuzz:
 # lost or done twice is in the last line. The tests have a short form.
 .PHONY: distributed
 distributed:
-	$(GO) test -count=1 -timeout 60m -run TestFaults -v ./internal/distributed -args -runs 500 -fault-runs 100 -clock-runs 100 -cut 10s
+	$(GO) test -count=1 -timeout 60m -run TestFaults -v ./internal/heavy/distributed -args -runs 500 -fault-runs 100 -clock-runs 100 -cut 10s
 
 # Three MCP gateways that serve as one, with 250 sessions of both eras behind a round-robin balancer, on Postgres: they are
 # restarted and killed in turn. What was lost is in the last line. The tests have a short form.
 .PHONY: replicas
 replicas:
-	$(GO) run ./internal/interop/replicas
+	$(GO) run ./internal/heavy/interop/replicas
 
 # 10,000 conversations that wait for a person, on Postgres and Temporal: a quarter of an hour.
 .PHONY: waiting
@@ -109,14 +109,14 @@ waiting:
 pictures:
 	$(GO) test -count=1 -run '^TestPicture' ./cmd/kitbag -update
 	$(GO) test -count=1 -run '^TestPicture' ./mcpgateway -update
-	$(GO) test -count=1 -run '^TestPicture' ./inspect/internal/browsertest -update
+	$(GO) test -count=1 -run '^TestPicture' ./internal/heavy/browser -update
 
 # That the page opens a long session within a second, and what it costs a run that 10 pages watch it: nothing if another
 # process serves them. It needs a machine that does nothing else.
 .PHONY: page-times
 page-times:
 	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestWatched$$' ./inspect
-	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestLong$$' ./inspect/internal/browsertest
+	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestLong$$' ./internal/heavy/browser
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem work

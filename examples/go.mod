@@ -2,25 +2,15 @@ module github.com/kitbag-go/kitbag/examples
 
 go 1.26.0
 
-require (
-	github.com/kitbag-go/kitbag v0.0.0
-	github.com/kitbag-go/kitbag/agui v0.0.0
-	github.com/kitbag-go/kitbag/builtin v0.0.0
-	github.com/kitbag-go/kitbag/mcpgateway v0.0.0
-	github.com/kitbag-go/kitbag/mcpserver v0.0.0
-)
+require github.com/kitbag-go/kitbag v0.0.0
 
 require (
-	github.com/MicahParks/jwkset v0.11.4 // indirect
-	github.com/MicahParks/keyfunc/v3 v3.9.1 // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
-	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/google/jsonschema-go v0.4.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/invopop/jsonschema v0.14.0 // indirect
-	github.com/kitbag-go/kitbag/mcpserver/oauth v0.0.0 // indirect
 	github.com/mark3labs/mcp-go v1.2.1 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/rogpeppe/go-internal v1.16.0 // indirect
@@ -33,7 +23,6 @@ require (
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.37.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/tools v0.44.0 // indirect
 	mvdan.cc/sh/v3 v3.14.1 // indirect
 )

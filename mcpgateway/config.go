@@ -7,7 +7,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -48,12 +47,14 @@ type Config struct {
 
 	// AuditWriter, unless nil, gets the lines in place of AuditFile, whole lines with each Write. AuditDatabase is the
 	// member audit.database of the file that [Load] reads: the URL of a database that the caller opens, with
-	// mcpserver/postgres, and sets as AuditWriter. New does not use AuditDatabase.
+	// postgres/pggateway, and sets as AuditWriter. New does not use AuditDatabase.
 	AuditWriter   io.Writer
 	AuditDatabase string
 
-	// OAuth, unless nil, makes the gateway an OAuth resource server: New sets Serve.Authenticator.
-	OAuth *oauth.Config
+	// OAuth, unless nil, makes the gateway an OAuth resource server: New sets Serve.Authenticator to what OpenOAuth
+	// returns, which is then required: it is oauth.New of package mcpserver/oauth, a module of its own. Close closes it.
+	OAuth     *mcpserver.OAuth
+	OpenOAuth func(mcpserver.OAuth) (mcpserver.ResourceServer, error)
 
 	// UpstreamTokens are for servers that get access tokens from the gateway, in any order.
 	UpstreamTokens []UpstreamToken
@@ -61,7 +62,7 @@ type Config struct {
 	Logins *Logins // required for servers with the grant UserLogin
 
 	// ReplicaStore is the member replicas.store of the file that [Load] reads: the URL of the database that the caller
-	// opens, with mcpserver/postgres, and sets as Serve.Replicas.Shared. New does not use ReplicaStore.
+	// opens, with postgres/pggateway, and sets as Serve.Replicas.Shared. New does not use ReplicaStore.
 	ReplicaStore string
 
 	Serve ServeOptions

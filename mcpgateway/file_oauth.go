@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// oauth reads Config.OAuth. [oauth.Config.Check] checks the values.
+// oauth reads Config.OAuth. [mcpserver.OAuth.Check] checks the values.
 func (r *reader) oauth(data json.RawMessage) {
-	c := &oauth.Config{}
+	c := &mcpserver.OAuth{}
 	var grants []json.RawMessage
 	ms, ok := r.fields("oauth", data, field{"resource", &c.Resource, "a URL"}, field{"issuers", &c.Issuers, "a list of URLs"},
 		field{"audience", &c.Audience, "a string"}, field{"scopes", &c.Scopes, "a list of scopes"}, field{name: "skew"},
@@ -26,7 +26,7 @@ func (r *reader) oauth(data json.RawMessage) {
 }
 
 // grant reads an entry of oauth.grants.
-func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
+func (r *reader) grant(key string, data json.RawMessage) (g mcpserver.Grant) {
 	ms, ok := r.fields(key, data, field{"name", &g.Name, "a string"}, field{name: "claims"}, field{name: "groups"}, field{name: "permissions"},
 		field{"sessions", &g.Sessions, "a number"}, field{"calls", &g.Calls, "a number"})
 	if !ok {

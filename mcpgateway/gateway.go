@@ -12,7 +12,6 @@ import (
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -23,10 +22,10 @@ type Gateway struct {
 	Toolkit *toolkit.Toolkit // of Server; only the gateway may call Update and Refresh
 
 	current atomic.Pointer[generation]
-	audit   *auditLog             // nil without Config.AuditFile and Config.AuditWriter
-	auth    *oauth.ResourceServer // nil without Config.OAuth
-	logins  *logins               // nil without Config.Logins
-	saved   atomic.Int64          // the result of Saved
+	audit   *auditLog                // nil without Config.AuditFile and Config.AuditWriter
+	auth    mcpserver.ResourceServer // nil without Config.OAuth
+	logins  *logins                  // nil without Config.Logins
+	saved   atomic.Int64             // the result of Saved
 
 	draining atomic.Bool // set by Drain
 
@@ -128,7 +127,10 @@ func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 	if cfg.OAuth == nil {
 		return nil
 	}
-	if g.auth, err = oauth.New(*cfg.OAuth); err != nil {
+	if cfg.OpenOAuth == nil {
+		return errors.New("OAuth is set without OpenOAuth, so that no token could be checked; set OpenOAuth to oauth.New of package mcpserver/oauth")
+	}
+	if g.auth, err = cfg.OpenOAuth(*cfg.OAuth); err != nil {
 		return err
 	}
 	serve.Authenticator = g.auth

@@ -280,3 +280,12 @@ func TestCancel(t *testing.T) {
 	<-ended
 	<-second
 }
+
+// TestOAuthWithoutOpenOAuth checks that a gateway whose users could not be checked is not made.
+func TestOAuthWithoutOpenOAuth(t *testing.T) {
+	cfg := mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Serve: mcpgateway.ServeOptions{Version: "1", Policy: open},
+		OAuth: &mcpserver.OAuth{Resource: "https://mcp.example.com/", Issuers: []string{"https://login.example.com"}, Grants: []mcpserver.Grant{{Name: "all"}}}}
+	if _, err := mcpgateway.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "set OpenOAuth to oauth.New") {
+		t.Errorf("New returns %v", err)
+	}
+}

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
 // A login has three steps in the user's browser:
@@ -59,9 +59,9 @@ func (l *logins) startURL(server string) string {
 	return l.origin + connectPath + "?" + url.Values{"server": {server}}.Encode()
 }
 
-// A loginAuthenticator is an oauth.ResourceServer that also serves the pages for logins.
+// A loginAuthenticator is a ResourceServer that also serves the pages for logins.
 type loginAuthenticator struct {
-	*oauth.ResourceServer
+	mcpserver.ResourceServer
 	logins *logins
 }
 

@@ -54,7 +54,7 @@
 // # Replicas
 //
 // With [Config.Replicas] any number of servers serve as one over HTTP, behind a load balancer that sends a request
-// to any of them. They share data in a [Shared], such as that of package mcpserver/postgres.
+// to any of them. They share data in a [Shared], such as that of package postgres/pggateway.
 //
 // One replica holds a session, or a call without a session that waits for its client's answer. The other replicas forward
 // requests for the session or the call to the holder, which they find in the Shared or in the sealed requestState. A

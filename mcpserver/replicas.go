@@ -31,7 +31,7 @@ type Replicas struct {
 }
 
 // A Shared is a store that all replicas share. It has values by keys, each for a limited time. It must be safe for concurrent
-// use, and Swap must be atomic for all replicas. Whoever can write to it can act as any client. Package mcpserver/postgres
+// use, and Swap must be atomic for all replicas. Whoever can write to it can act as any client. Package postgres/pggateway
 // has an implementation.
 type Shared interface {
 	// Get returns the value of a key, or nil if the key has no value.

@@ -6,7 +6,7 @@
 //	for ev, err := range session.Watch(ctx, store, "customer-7", lastEventID) {…} // a server
 //	err = eng.Work(ctx, func(ctx context.Context, s *session.Session) (*agent.Agent, error) {…}) // a worker
 //
-// All processes share the store; package agent/session/postgres has one. Temporal decides when a session is
+// All processes share the store; package postgres/pgsession has one. Temporal decides when a session is
 // advanced, and on which worker. A session with inputs or an unfinished run is a workflow with one activity: open the
 // session, run it until it ends, waits or has used up its slice, and close it. The workflow ends when the
 // session has nothing more to do, and the next input starts it again.
@@ -143,7 +143,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	s, ok := cfg.Store.(store)
 	if !ok {
-		return nil, fmt.Errorf("temporal: Config.Store, a %T, is not a session.Store, Inbox, Watcher and Reader; use package postgres", cfg.Store)
+		return nil, fmt.Errorf("temporal: Config.Store, a %T, is not a session.Store, Inbox, Watcher and Reader; use package pgsession", cfg.Store)
 	}
 	return &Engine{cfg: cfg, store: s}, nil
 }

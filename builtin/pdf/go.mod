@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/kitbag-go/kitbag v0.0.0
-	github.com/kitbag-go/kitbag/builtin v0.0.0
 	github.com/klippa-app/go-pdfium v1.20.0
 	github.com/tetratelabs/wazero v1.12.0
 	go.uber.org/goleak v1.3.0

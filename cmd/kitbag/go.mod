@@ -10,15 +10,11 @@ require (
 	github.com/charmbracelet/x/vt v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kitbag-go/kitbag v0.0.0
-	github.com/kitbag-go/kitbag/agent/session/postgres v0.0.0
 	github.com/kitbag-go/kitbag/agent/session/sqlite v0.0.0
-	github.com/kitbag-go/kitbag/builtin v0.0.0
 	github.com/kitbag-go/kitbag/builtin/pdf v0.0.0
-	github.com/kitbag-go/kitbag/inspect v0.0.0
-	github.com/kitbag-go/kitbag/mcpgateway v0.0.0
-	github.com/kitbag-go/kitbag/mcpserver v0.0.0
-	github.com/kitbag-go/kitbag/mcpserver/postgres v0.0.0
+	github.com/kitbag-go/kitbag/mcpserver/oauth v0.0.0
 	github.com/kitbag-go/kitbag/model/anthropic v0.0.0
+	github.com/kitbag-go/kitbag/postgres v0.0.0
 	github.com/mark3labs/mcp-go v1.2.1
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
@@ -69,7 +65,6 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/kitbag-go/kitbag/mcpserver/oauth v0.0.0 // indirect
 	github.com/lucasb-eyer/go-colorful v1.4.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/mattn/go-runewidth v0.0.23 // indirect

@@ -99,7 +99,7 @@ func TestGatewayReplicasRefused(t *testing.T) {
 		{"postgres://mcp:s3cret@db/mcp", "", "kitbag.json has replicas, but these forward requests over HTTP only; add --http"},
 		{"host=db password=s3cret", "127.0.0.1:0", "kitbag.json: replicas.store: must be the URL of a Postgres database"},
 		{"postgres://mcp:s3cret@/mcp?host=/no/such/directory", "127.0.0.1:0", "check the URL, and that its user may create a table"},
-		{"postgres://mcp:s3cret@db:port/mcp", "127.0.0.1:0", "kitbag.json: replicas.store: mcpserver/postgres: "},
+		{"postgres://mcp:s3cret@db:port/mcp", "127.0.0.1:0", "kitbag.json: replicas.store: postgres/pggateway: "},
 	} {
 		args := []string{"mcp", "serve", "--config", replicasFile(t, `{"store":"`+row.store+`","url":"http://10.0.0.7/"}`)}
 		if row.http != "" {

@@ -25,7 +25,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/hostcheck"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/mcpserver/postgres"
+	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+	"github.com/kitbag-go/kitbag/postgres/pggateway"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -224,7 +225,7 @@ func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, e
 	for i, server := range cfg.Servers {
 		cfg.Servers[i] = withSandbox(server, sandboxSettings{}, nil)
 	}
-	cfg.CacheDir = serverCache()
+	cfg.OpenOAuth, cfg.CacheDir = oauth.New, serverCache()
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
 	cfg.Serve.Version, _ = buildVersions()
 	return cfg, nil
@@ -278,7 +279,7 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 		return err
 	}
 	if cfg.Serve.Replicas != nil {
-		shared, err := openDatabase(ctx, f.config+": replicas.store", cfg.ReplicaStore, postgres.Open)
+		shared, err := openDatabase(ctx, f.config+": replicas.store", cfg.ReplicaStore, pggateway.Open)
 		if err != nil {
 			return nil, err
 		}
@@ -286,7 +287,7 @@ func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) 
 		closers = append(closers, shared.Close)
 	}
 	if cfg.AuditDatabase != "" {
-		audit, err := openDatabase(ctx, f.config+": audit.database", cfg.AuditDatabase, postgres.OpenAudit)
+		audit, err := openDatabase(ctx, f.config+": audit.database", cfg.AuditDatabase, pggateway.OpenAudit)
 		if err != nil {
 			return nil, errors.Join(err, closeAll())
 		}

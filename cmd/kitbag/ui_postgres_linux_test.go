@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/kitbag-go/kitbag/agent/session/postgres"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
 )
 
@@ -19,7 +19,7 @@ func TestUIPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	store, err := postgres.Open(t.Context(), server.URL(), postgres.Options{})
+	store, err := pgsession.Open(t.Context(), server.URL(), pgsession.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

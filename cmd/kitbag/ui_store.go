@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/session"
-	"github.com/kitbag-go/kitbag/agent/session/postgres"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
 )
 
@@ -27,7 +27,7 @@ func openStore(ctx context.Context, name string) (_ session.Store, closeStore fu
 		return store, noClose, err
 	}
 	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
-		store, err := postgres.Open(ctx, name, postgres.Options{})
+		store, err := pgsession.Open(ctx, name, pgsession.Options{})
 		if err != nil {
 			return nil, nil, err
 		}

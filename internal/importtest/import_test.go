@@ -5,6 +5,7 @@ package importtest
 import (
 	"encoding/json"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ var allowed = map[string][]string{
 	"mcpclient":        {"tool", "tool/host", "skill", "message", "permission"},
 	"mcpserver": {"toolkit", "skill", "tool", "tool/host", "tool/toolstate", "message", "permission",
 		"mcpserver/internal/rpc", "mcpserver/internal/wire", "mcpserver/internal/park", "mcpserver/internal/replica"},
-	"mcpgateway": {"mcpclient", "mcpserver", "mcpserver/oauth", "toolkit", "skill", "tool", "tool/host", "tool/toolstate", "permission"},
+	"mcpgateway": {"mcpclient", "mcpserver", "toolkit", "skill", "tool", "tool/host", "tool/toolstate", "permission"},
 	"builtin": {"tool", "tool/toolstate", "message", "permission", "redact", "builtin/sandbox",
 		"builtin/internal/shell", "builtin/internal/pathrule", "builtin/internal/grep", "builtin/internal/gitignore"},
 	"builtin/pdf":     {},
@@ -48,8 +49,8 @@ var allowed = map[string][]string{
 	"cmd/kitbag":      {"*"},
 	"inspect":         {"agent", "agent/event", "agent/session", "message", "model/catalog", "permission", "tool", "tool/toolstate", "toolkit"},
 
-	"mcpserver/postgres":          {"mcpserver"},
-	"mcpserver/oauth":             {"mcpserver", "toolkit", "permission"},
+	"postgres/pggateway":          {"mcpserver"},
+	"mcpserver/oauth":             {"mcpserver"},
 	"mcpserver/sharedtest":        {"mcpserver"},
 	"mcpserver/internal/rpc":      {},
 	"mcpserver/internal/wire":     {},
@@ -72,7 +73,7 @@ var allowed = map[string][]string{
 	"agent/session/internal/killed": {"agent"},
 	"agent/session/sessiontest":     {"agent/session", "agent/session/internal/killed", "agent", "agent/event", "model", "model/scripted", "toolkit", "tool", "message", "permission"},
 	"agent/session/sqlite":          {"agent", "agent/session"},
-	"agent/session/postgres":        {"agent", "agent/session"},
+	"postgres/pgsession":            {"agent", "agent/session"},
 	"agent/temporal":                {"agent", "agent/event", "agent/session", "message", "tool"},
 	"agui":                          {"agent", "agent/event", "agent/session", "toolkit", "tool", "tool/toolstate", "message", "permission"},
 	"agui/internal/desk":            {"*"},
@@ -89,45 +90,45 @@ var allowed = map[string][]string{
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
 
 	"internal/pgtest":               {},
-	"internal/temporalserver":       {},
+	"internal/heavy/temporalserver": {},
 	"model/anthropic/anthropictest": {},
 
-	"internal/distributed":        {},
-	"internal/distributed/sim":    {},
-	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
-	"internal/interop/replicas":   {"mcpclient", "mcpgateway", "mcpserver", "mcpserver/postgres", "message", "permission", "tool", "tool/host", "toolkit"},
-	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
-	"internal/budget":             {},
-	"internal/demoserver":         {},
-	"internal/denial":             {"permission", "toolkit"},
-	"internal/mcpgroups":          {"mcpclient", "permission", "skill", "toolkit", "tool"},
-	"internal/openaitest":         {},
-	"internal/wiretest":           {},
-	"internal/oauthtest":          {},
-	"internal/oauthurl":           {"internal/loopback"},
-	"internal/loopback":           {},
-	"internal/hostcheck":          {"internal/loopback"},
-	"internal/casetest":           {"permission"},
-	"internal/groupcase":          {"toolkit", "tool"},
-	"internal/seed":               {},
-	"internal/countdown":          {},
-	"internal/near":               {},
-	"internal/lazy":               {},
-	"internal/replacefile":        {},
-	"internal/tracecontext":       {"internal/lazy"},
-	"internal/envref":             {"internal/lazy"},
-	"internal/visible":            {"internal/strictjson"},
-	"internal/strictjson":         {},
-	"internal/mcpcontent":         {"internal/strictjson", "internal/visible", "message"},
-	"internal/mcpupstream":        {},
-	"internal/policycheck":        {"permission", "tool"},
+	"internal/heavy/distributed":        {},
+	"internal/heavy/distributed/sim":    {},
+	"internal/heavy/interop/confclient": {"mcpclient", "tool", "tool/host"},
+	"internal/heavy/interop/replicas":   {"mcpclient", "mcpgateway", "mcpserver", "postgres/pggateway", "message", "permission", "tool", "tool/host", "toolkit"},
+	"internal/heavy/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
+	"internal/budget":                   {},
+	"internal/demoserver":               {},
+	"internal/denial":                   {"permission", "toolkit"},
+	"internal/mcpgroups":                {"mcpclient", "permission", "skill", "toolkit", "tool"},
+	"internal/openaitest":               {},
+	"internal/wiretest":                 {},
+	"internal/oauthtest":                {},
+	"internal/oauthurl":                 {"internal/loopback"},
+	"internal/loopback":                 {},
+	"internal/hostcheck":                {"internal/loopback"},
+	"internal/casetest":                 {"permission"},
+	"internal/groupcase":                {"toolkit", "tool"},
+	"internal/seed":                     {},
+	"internal/countdown":                {},
+	"internal/near":                     {},
+	"internal/lazy":                     {},
+	"internal/replacefile":              {},
+	"internal/tracecontext":             {"internal/lazy"},
+	"internal/envref":                   {"internal/lazy"},
+	"internal/visible":                  {"internal/strictjson"},
+	"internal/strictjson":               {},
+	"internal/mcpcontent":               {"internal/strictjson", "internal/visible", "message"},
+	"internal/mcpupstream":              {},
+	"internal/policycheck":              {"permission", "tool"},
 }
 
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
 	"internal/visible":  {"tool", "tool/host", "toolkit", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect", "internal/mcpcontent"},
-	"internal/pgtest":   {"internal/interop/replicas"},
+	"internal/pgtest":   {"internal/heavy/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "toolkit", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
@@ -143,7 +144,7 @@ var internalUsers = map[string][]string{
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
-	"internal/oauthurl":    {"mcpclient", "mcpserver/oauth", "mcpgateway"},
+	"internal/oauthurl":    {"mcpclient", "mcpserver", "mcpserver/oauth", "mcpgateway"},
 	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
 	"internal/denial":      {"agent", "mcpserver"},
 	"internal/mcpgroups":   {"mcpgateway", "cmd/kitbag"},
@@ -176,29 +177,73 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestNestedModules checks that no package of the root module, tests included, imports one
-// of a nested module: go mod tidy in a module that uses kitbag would have to find it too.
-func TestNestedModules(t *testing.T) {
+// modules are the nested modules of go.work, without the path of the root. Those that are public each have a heavy
+// dependency, or are the command.
+var modules = map[string]bool{ // public
+	"agent/agentotel":      true,
+	"agent/session/sqlite": true,
+	"agent/temporal":       true,
+	"builtin/pdf":          true,
+	"cmd/kitbag":           true,
+	"mcpserver/oauth":      true,
+	"model/anthropic":      true,
+	"postgres":             true,
+	"examples":             false,
+	"internal/heavy":       false,
+}
+
+// TestModules checks that the root requires no other module of this repository, not even for its tests, as "go mod tidy"
+// in a module that uses kitbag would have to find it too; and that a public module requires only those of them that its
+// code imports.
+func TestModules(t *testing.T) {
 	pkgs := listPackages(t)
-	nested := map[string]bool{}
+	imported := map[string]map[string]bool{} // what the code of a module imports, by their paths
+	dirs := map[string]string{}
+	owner := map[string]string{}
 	for _, p := range pkgs {
-		nested[p.ImportPath] = p.Module.Path != module
-	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "agui", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "mcpserver", "mcpserver/oauth", "mcpserver/postgres", "model/anthropic"} {
-		if !nested[module+"/"+name] {
-			t.Errorf("%s was not found as a nested module; the test would not check it", name)
-		}
+		owner[p.ImportPath] = p.Module.Path
+		dirs[p.Module.Path], imported[p.Module.Path] = p.Module.Dir, map[string]bool{}
 	}
 	for _, p := range pkgs {
-		if nested[p.ImportPath] {
-			continue
+		for _, imp := range p.Imports {
+			imported[p.Module.Path][owner[imp]] = true
 		}
-		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-			if nested[imp] {
-				t.Errorf("%s imports %s of a nested module; only packages of that module may", short(p.ImportPath), short(imp))
+	}
+	for path, dir := range dirs {
+		public, listed := modules[short(path)]
+		if path != module && !listed {
+			t.Errorf("%s is not in the table modules; add it to the root, unless it has a heavy dependency", path)
+		}
+		for _, required := range requires(t, dir) {
+			switch {
+			case !strings.HasPrefix(required, module+"/"):
+			case path == module:
+				t.Errorf("the root requires %s", required)
+			case public && !imported[path][required]:
+				t.Errorf("%s requires %s, which only its tests import; move them to internal/heavy", path, required)
 			}
 		}
 	}
+	if len(dirs) != len(modules)+1 {
+		t.Errorf("go.work has %d modules, and the table has %d and the root", len(dirs), len(modules))
+	}
+}
+
+// requires returns the paths of the modules that the go.mod of a directory requires.
+func requires(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(dir, "go.mod")).Output()
+	var file struct{ Require []struct{ Path string } }
+	if err == nil {
+		err = json.Unmarshal(out, &file)
+	}
+	if err != nil || len(file.Require) == 0 {
+		t.Fatalf("go.mod of %s requires %v: %v", dir, file.Require, err)
+	}
+	for _, r := range file.Require {
+		paths = append(paths, r.Path)
+	}
+	return paths
 }
 
 func forbidden(from, to string) string {
@@ -234,7 +279,7 @@ type pkg struct {
 	ImportPath                string
 	Imports                   []string // of non-test files
 	TestImports, XTestImports []string
-	Module                    struct{ Path string }
+	Module                    struct{ Path, Dir string }
 }
 
 func listPackages(t *testing.T) []pkg {

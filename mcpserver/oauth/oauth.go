@@ -2,10 +2,10 @@
 // MCP requires: it serves protected resource metadata (RFC 9728), and accepts access tokens that are JWTs of the
 // authorization servers in its configuration.
 //
-//	auth, err := oauth.New(oauth.Config{
+//	auth, err := oauth.New(mcpserver.OAuth{
 //		Resource: "https://mcp.example.com/",
 //		Issuers:  []string{"https://login.example.com"},
-//		Grants: []oauth.Grant{
+//		Grants: []mcpserver.Grant{
 //			{Name: "engineers", Claims: map[string][]string{"groups": {"engineering"}}},
 //			{Name: "staff", Claims: map[string][]string{"tenant": {"acme"}}, Ceiling: toolkit.Only("issues")},
 //		},
@@ -20,7 +20,8 @@
 //
 // The signature by a key of the token's issuer, which is found by its metadata (RFC 8414, OpenID Connect), with an
 // asymmetric algorithm that suits the key. The issuer, exactly. The audience: a token for another server is refused.
-// Expiry, which a token must have, and not-before, with the clock skew of [Config]. The scopes of [Config].
+// Expiry, which a token must have, and not-before, with the clock skew and the scopes of the
+// configuration.
 //
 // The keys are read again every hour, and when a token names an unknown key, at most once in ten seconds: tokens
 // cannot make the server send many requests. A key that the issuer removes is trusted for up to an hour, or longer
@@ -39,7 +40,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -50,42 +50,10 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/oauthurl"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// A Config configures a [ResourceServer]. Resource, Issuers and Grants are required.
-type Config struct {
-	Resource string   // the URL of the MCP server as its clients write it
-	Issuers  []string // URLs of the authorization servers whose tokens are accepted; clients use the first
-	Audience string   // of tokens; Resource by default
-	Scopes   []string // that every token must have
-	Grants   []Grant  // the first that matches counts
-
-	// Skew is how much the clocks of the issuers may differ from this machine's: 30 s by default, 5 min at most.
-	Skew time.Duration
-
-	// Client requests metadata and keys; nil uses a default client.
-	Client *http.Client
-}
-
-// A Grant says what users whose tokens have certain claims may see and do.
-type Grant struct {
-	Name string // unique
-
-	// Claims are claims that a token must have, each with one of the values. A claim that is a list must contain one of
-	// them, and the claim scope is a list separated by spaces. true and numbers are written as in JSON. A Grant without
-	// Claims matches every token.
-	Claims map[string][]string
-
-	Ceiling         toolkit.Ceiling    // the zero Ceiling is no limit
-	Policy          *permission.Policy // unless nil, replaces the server's
-	Sessions, Calls int                // see [mcpserver.Identity]
-}
 
 const (
 	defaultSkew = 30 * time.Second
-	maxSkew     = 5 * time.Minute
 	maxToken    = 16 << 10 // bytes of an Authorization header
 	maxSubject  = 255      // bytes, as in OpenID Connect
 )
@@ -93,16 +61,16 @@ const (
 // algorithms may sign a token. With a symmetric one, the public key would be the secret.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
-// A ResourceServer is the [mcpserver.Authenticator] of a protected server. It is safe for concurrent use.
-type ResourceServer struct {
-	cfg      Config
+type resourceServer struct {
+	cfg      mcpserver.OAuth
 	resource *url.URL
 	issuers  map[string]*issuer
 	end      context.CancelFunc
 }
 
-// New returns a ResourceServer. It contacts no issuer before the first token. The caller must call Close.
-func New(cfg Config) (*ResourceServer, error) {
+// New returns the [mcpserver.Authenticator] of a protected server, which is safe for concurrent use. It contacts no issuer
+// before the first token. The caller must call Close.
+func New(cfg mcpserver.OAuth) (mcpserver.ResourceServer, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("oauth: %w", err)
 	}
@@ -112,7 +80,7 @@ func New(cfg Config) (*ResourceServer, error) {
 	if cfg.Audience == "" {
 		cfg.Audience = cfg.Resource
 	}
-	s := &ResourceServer{cfg: cfg, issuers: map[string]*issuer{}}
+	s := &resourceServer{cfg: cfg, issuers: map[string]*issuer{}}
 	s.resource, _ = url.Parse(cfg.Resource) // Check has parsed it
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
@@ -124,72 +92,13 @@ func New(cfg Config) (*ResourceServer, error) {
 }
 
 // Close ends the requests for keys.
-func (s *ResourceServer) Close() error {
+func (s *resourceServer) Close() error {
 	s.end()
 	return nil
 }
 
-// Check returns all mistakes in the configuration.
-func (c *Config) Check() error {
-	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	u, err := url.Parse(c.Resource)
-	if err != nil || u.Host == "" || u.Fragment != "" || u.RawQuery != "" || oauthurl.Secure(c.Resource) != nil {
-		fail("resource is %q; set it to the https URL under which clients reach the server, without a query", c.Resource)
-	}
-	if len(c.Issuers) == 0 {
-		fail("there are no issuers; add the URL of the authorization server that issues the tokens")
-	}
-	for i, u := range c.Issuers {
-		if err := oauthurl.Secure(u); err != nil || strings.ContainsAny(u, " #?") {
-			fail("issuers[%d] is %q; it must be an https URL without a query", i, u)
-		}
-		if slices.Contains(c.Issuers[:i], u) {
-			fail("issuers[%d]: duplicate issuer %q; remove one of the two", i, u)
-		}
-	}
-	for i, scope := range c.Scopes {
-		if scope == "" || strings.ContainsAny(scope, " \"\\") {
-			fail("scopes[%d] is %q; a scope has no spaces, quotes and backslashes", i, scope)
-		}
-	}
-	if c.Skew < 0 || c.Skew > maxSkew {
-		fail("skew is %v; it must be between 0 and %v", c.Skew, maxSkew)
-	}
-	if len(c.Grants) == 0 {
-		fail("there are no grants, so that every token would be refused; add one for each kind of user")
-	}
-	for i, g := range c.Grants {
-		for _, err := range g.check() {
-			fail("grants[%d]: %w", i, err)
-		}
-		if slices.ContainsFunc(c.Grants[:i], func(o Grant) bool { return o.Name == g.Name }) {
-			fail("grants[%d]: duplicate name %q; give each grant a unique one", i, g.Name)
-		}
-		if i > 0 && len(c.Grants[i-1].Claims) == 0 {
-			fail("grants[%d]: it is never used, because %q before it matches every token; move that grant to the end", i, c.Grants[i-1].Name)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (g *Grant) check() (errs []error) {
-	if strings.TrimSpace(g.Name) == "" {
-		errs = append(errs, errors.New("name is empty; give it one for audit records"))
-	}
-	for _, claim := range slices.Sorted(maps.Keys(g.Claims)) {
-		if values := g.Claims[claim]; claim == "" || len(values) == 0 {
-			errs = append(errs, fmt.Errorf("claim %q has no values, so that no token would match; add a value, or remove the claim", claim))
-		}
-	}
-	if g.Sessions < 0 || g.Calls < 0 {
-		errs = append(errs, fmt.Errorf("sessions is %d and calls %d; they must not be negative (0: the server's limit)", g.Sessions, g.Calls))
-	}
-	return errs
-}
-
-// matches reports whether a token with these claims gets the grant.
-func (g *Grant) matches(claims jwt.MapClaims) bool {
+// matches reports whether a token with these claims gets a grant.
+func matches(g mcpserver.Grant, claims jwt.MapClaims) bool {
 	for name, values := range g.Claims {
 		if !slices.ContainsFunc(valuesOf(name, claims[name]), func(v string) bool { return slices.Contains(values, v) }) {
 			return false
@@ -219,7 +128,7 @@ func valuesOf(name string, claim any) (out []string) {
 }
 
 // Authenticate implements [mcpserver.Authenticator].
-func (s *ResourceServer) Authenticate(r *http.Request) (id mcpserver.Identity, err error) {
+func (s *resourceServer) Authenticate(r *http.Request) (id mcpserver.Identity, err error) {
 	header := r.Header.Values("Authorization")
 	if len(header) == 0 {
 		return id, s.refuse(http.StatusUnauthorized, "", "an access token is required")
@@ -240,7 +149,7 @@ func (s *ResourceServer) Authenticate(r *http.Request) (id mcpserver.Identity, e
 		return id, s.refuse(http.StatusForbidden, "insufficient_scope", "the token does not have the scopes that this server requires")
 	}
 	for _, g := range s.cfg.Grants {
-		if g.matches(claims) {
+		if matches(g, claims) {
 			return mcpserver.Identity{Name: claims["iss"].(string) + " " + sub, Grant: g.Name, Ceiling: g.Ceiling, Policy: g.Policy,
 				Sessions: g.Sessions, Calls: g.Calls, Expires: expires.Add(s.cfg.Skew), Token: func() string { return token }}, nil
 		}
@@ -249,7 +158,7 @@ func (s *ResourceServer) Authenticate(r *http.Request) (id mcpserver.Identity, e
 }
 
 // verify returns the claims of a token. The error is a *mcpserver.Refusal, without anything from the token.
-func (s *ResourceServer) verify(ctx context.Context, token string) (jwt.MapClaims, error) {
+func (s *resourceServer) verify(ctx context.Context, token string) (jwt.MapClaims, error) {
 	invalid := func(why string) (jwt.MapClaims, error) {
 		return nil, s.refuse(http.StatusUnauthorized, "invalid_token", why)
 	}
@@ -286,7 +195,7 @@ func (s *ResourceServer) verify(ctx context.Context, token string) (jwt.MapClaim
 }
 
 // refuse returns an answer with a challenge that names the metadata (RFC 6750, RFC 9728). The reason has no quotes.
-func (s *ResourceServer) refuse(status int, code, reason string) *mcpserver.Refusal {
+func (s *resourceServer) refuse(status int, code, reason string) *mcpserver.Refusal {
 	challenge := fmt.Sprintf("Bearer resource_metadata=%q", s.metadataURL())
 	if code != "" {
 		challenge += fmt.Sprintf(", error=%q, error_description=%q", code, reason)
@@ -297,17 +206,17 @@ func (s *ResourceServer) refuse(status int, code, reason string) *mcpserver.Refu
 	return &mcpserver.Refusal{Status: status, Challenge: challenge, Reason: reason}
 }
 
-func (s *ResourceServer) metadataPath() string {
+func (s *resourceServer) metadataPath() string {
 	return oauthurl.Resource + strings.TrimSuffix(s.resource.Path, "/")
 }
 
-func (s *ResourceServer) metadataURL() string {
+func (s *resourceServer) metadataURL() string {
 	return (&url.URL{Scheme: s.resource.Scheme, Host: s.resource.Host, Path: s.metadataPath()}).String()
 }
 
 // Wrap returns a handler that serves the protected resource metadata at its well-known paths, and everything else with
 // next. [mcpserver.Server.Handler] calls it.
-func (s *ResourceServer) Wrap(next http.Handler) http.Handler {
+func (s *resourceServer) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != s.metadataPath() && r.URL.Path != oauthurl.Resource {
 			next.ServeHTTP(w, r)

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const resource = "https://mcp.example.com/mcp"
 
-func protect(t testing.TB, change func(*oauth.Config), issuers ...*oauthtest.Issuer) *oauth.ResourceServer {
+func protect(t testing.TB, change func(*mcpserver.OAuth), issuers ...*oauthtest.Issuer) mcpserver.ResourceServer {
 	t.Helper()
-	cfg := oauth.Config{Resource: resource, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-		Grants: []oauth.Grant{{Name: "all"}}}
+	cfg := mcpserver.OAuth{Resource: resource, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		Grants: []mcpserver.Grant{{Name: "all"}}}
 	for _, i := range issuers {
 		cfg.Issuers = append(cfg.Issuers, i.URL)
 	}
@@ -48,7 +48,7 @@ func protect(t testing.TB, change func(*oauth.Config), issuers ...*oauthtest.Iss
 	return s
 }
 
-func ask(s *oauth.ResourceServer, token string) (mcpserver.Identity, error) {
+func ask(s mcpserver.ResourceServer, token string) (mcpserver.Identity, error) {
 	r := httptest.NewRequest(http.MethodPost, resource, nil)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -271,9 +271,9 @@ func TestKeyUse(t *testing.T) {
 // TestGrants checks which grant a token gets.
 func TestGrants(t *testing.T) {
 	i := oauthtest.NewIssuer(t)
-	s := protect(t, func(c *oauth.Config) {
+	s := protect(t, func(c *mcpserver.OAuth) {
 		c.Scopes = []string{"mcp"}
-		c.Grants = []oauth.Grant{
+		c.Grants = []mcpserver.Grant{
 			{Name: "admins", Claims: map[string][]string{"groups": {"admin", "root"}, "email_verified": {"true"}}},
 			{Name: "staff", Claims: map[string][]string{"tenant": {"acme"}, "scope": {"write"}}, Ceiling: toolkit.Only("a"), Sessions: 3, Calls: 5},
 			{Name: "level", Claims: map[string][]string{"level": {"7"}}},
@@ -317,27 +317,29 @@ func TestGrants(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	good := oauth.Config{Resource: resource, Issuers: []string{"https://login.example"}, Grants: []oauth.Grant{{Name: "a"}}}
+	good := mcpserver.OAuth{Resource: resource, Issuers: []string{"https://login.example"}, Grants: []mcpserver.Grant{{Name: "a"}}}
 	for _, row := range []struct {
-		change func(*oauth.Config)
+		change func(*mcpserver.OAuth)
 		want   string
 	}{
-		{func(*oauth.Config) {}, ""},
-		{func(c *oauth.Config) { c.Resource = "http://mcp.example.com" }, "https URL"},
-		{func(c *oauth.Config) { c.Resource = "" }, "https URL"},
-		{func(c *oauth.Config) { c.Issuers = nil }, "no issuers"},
-		{func(c *oauth.Config) { c.Issuers = []string{"http://login.example"} }, "issuers[0]"},
-		{func(c *oauth.Config) { c.Issuers = append(c.Issuers, c.Issuers[0]) }, "duplicate issuer"},
-		{func(c *oauth.Config) { c.Scopes = []string{"a b"} }, "scopes[0]"},
-		{func(c *oauth.Config) { c.Skew = time.Hour }, "skew"},
-		{func(c *oauth.Config) { c.Grants = nil }, "every token would be refused"},
-		{func(c *oauth.Config) { c.Grants = append(c.Grants, oauth.Grant{Name: "b"}) }, "never used"},
-		{func(c *oauth.Config) { c.Grants = []oauth.Grant{{Name: "a", Claims: map[string][]string{"x": nil}}} }, "no values"},
-		{func(c *oauth.Config) { c.Grants = []oauth.Grant{{}} }, "name is empty"},
-		{func(c *oauth.Config) { c.Grants[0].Calls = -1 }, "negative"},
+		{func(*mcpserver.OAuth) {}, ""},
+		{func(c *mcpserver.OAuth) { c.Resource = "http://mcp.example.com" }, "https URL"},
+		{func(c *mcpserver.OAuth) { c.Resource = "" }, "https URL"},
+		{func(c *mcpserver.OAuth) { c.Issuers = nil }, "no issuers"},
+		{func(c *mcpserver.OAuth) { c.Issuers = []string{"http://login.example"} }, "issuers[0]"},
+		{func(c *mcpserver.OAuth) { c.Issuers = append(c.Issuers, c.Issuers[0]) }, "duplicate issuer"},
+		{func(c *mcpserver.OAuth) { c.Scopes = []string{"a b"} }, "scopes[0]"},
+		{func(c *mcpserver.OAuth) { c.Skew = time.Hour }, "skew"},
+		{func(c *mcpserver.OAuth) { c.Grants = nil }, "every token would be refused"},
+		{func(c *mcpserver.OAuth) { c.Grants = append(c.Grants, mcpserver.Grant{Name: "b"}) }, "never used"},
+		{func(c *mcpserver.OAuth) {
+			c.Grants = []mcpserver.Grant{{Name: "a", Claims: map[string][]string{"x": nil}}}
+		}, "no values"},
+		{func(c *mcpserver.OAuth) { c.Grants = []mcpserver.Grant{{}} }, "name is empty"},
+		{func(c *mcpserver.OAuth) { c.Grants[0].Calls = -1 }, "negative"},
 	} {
 		cfg := good
-		cfg.Grants = []oauth.Grant{good.Grants[0]}
+		cfg.Grants = []mcpserver.Grant{good.Grants[0]}
 		row.change(&cfg)
 		s, err := oauth.New(cfg)
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
@@ -352,7 +354,7 @@ func TestConfig(t *testing.T) {
 // TestServed checks a server behind a ResourceServer: the metadata, the challenges, and a session.
 func TestServed(t *testing.T) {
 	i := oauthtest.NewIssuer(t)
-	auth := protect(t, func(c *oauth.Config) { c.Scopes = []string{"mcp", "more"} }, i)
+	auth := protect(t, func(c *mcpserver.OAuth) { c.Scopes = []string{"mcp", "more"} }, i)
 	server, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(), Name: "s", Version: "1", Authenticator: auth})
 	if err != nil {
 		t.Fatal(err)

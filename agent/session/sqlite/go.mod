@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/kitbag-go/kitbag v0.0.0
-	github.com/kitbag-go/kitbag/agent/session/sessiontest v0.0.0
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.60.1
 )
