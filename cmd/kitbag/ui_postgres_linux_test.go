@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 )
 
 // TestUIPostgres shows and copies a session of a real Postgres.

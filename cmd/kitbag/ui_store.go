@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/session"
-	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 )
 
 // openStore opens the store that --store names; "" means the conversations of the current directory. The caller calls
