@@ -1,51 +1,51 @@
-# What people type. `make test` is the test command of the README.
+# What people type. `make test` is the test command of the README; .ci/run runs it, and then what takes longer.
 GO ?= go
 
-.PHONY: test lint bench costs
+.PHONY: test race heavy lint bench costs
 
-# "work" is every package of every module in go.work.
-test: modules lint
-	$(GO) test -race -shuffle=on -timeout 20m work
-	@$(MAKE) --no-print-directory costs interop
+# Every package of every module in go.work, but for internal/heavy, whose tests start heavy servers and foreign programs.
+light = $$($(GO) list work | grep -v /internal/heavy)
 
-# That each module's go.mod is tidy and has no replace ("make tidy" puts it right), and
-# that a release of the last commit could be installed and required by others.
+test:
+	$(GO) test -short -timeout 10m $(light)
+
+race:
+	$(GO) test -short -race -shuffle=on -timeout 20m $(light)
+
+# The tests with heavy servers, which they install or compile, and the long forms of those that -short shortens.
+heavy:
+	$(GO) test -timeout 30m $$(dirname $$(git grep -l 'testing.Short()' -- '*_test.go') | sort -u | sed 's|^|./|')
+	$(GO) test -timeout 30m ./internal/heavy/...
+
+# That each module's go.mod is tidy and has no replace ("make tidy" puts it right).
 .PHONY: modules tidy
 modules:
 	@./internal/modules/tidy.sh -diff
-	@./internal/modules/check.sh
 
 tidy:
 	@./internal/modules/tidy.sh
 	@cd internal/heavy/temporalserver/server && GOWORK=off $(GO) mod tidy # which is not in go.work: it requires hundreds of others
 
-# `make release VERSION=v0.1.0` makes the commit and the tags of a release of all modules,
-# after it has compiled one; it pushes nothing.
-.PHONY: release
+# `make release VERSION=v0.1.0` fills dist/proxy, a module proxy, with all modules of the last commit; it tags and pushes
+# nothing. `make stranger` uses it as others will.
+.PHONY: release stranger
 release:
-	@./internal/modules/check.sh -install
 	@./internal/modules/release.sh "$(VERSION)"
 
-# The MCP servers and AG-UI clients of the interop tests come from npm. CI has Node; elsewhere the
-# tests are left out where it is missing.
+stranger:
+	@./internal/modules/release.sh v0.0.1-check
+	@./internal/modules/stranger.sh v0.0.1-check
+
+# MCP servers, MCP clients and AG-UI clients from npm; they need Node 20.
 .PHONY: interop
 interop:
-	@if [ -n "$$CI" ] || command -v npm >/dev/null; then \
-		./internal/heavy/interop/install.sh && ./agui/interop/install.sh && \
-		$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/heavy/interop ./agui/interop && \
-		$(MAKE) --no-print-directory conformance; \
-	else \
-		echo "Node is not installed: the tests with MCP servers and AG-UI clients from npm are left out"; \
-	fi
+	@./internal/heavy/interop/install.sh && ./agui/interop/install.sh
+	$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/heavy/interop ./agui/interop
 
-# The public MCP conformance suite, with a Node that npm has for Linux only.
+# The public MCP conformance suite, with a Node that npm has for Linux on x86_64 only.
 .PHONY: conformance
 conformance:
-	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
-		./internal/heavy/interop/conformance/run.sh; \
-	else \
-		echo "the MCP conformance suite is left out: it runs on Linux x86_64"; \
-	fi
+	@./internal/heavy/interop/conformance/run.sh
 
 # staticcheck takes a minute the first time, some seconds later.
 lint:

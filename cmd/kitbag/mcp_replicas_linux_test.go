@@ -21,6 +21,9 @@ import (
 // TestGatewayReplicas opens a session at one of two gateways, which are processes. The other one serves it, also after the
 // first was stopped. Both write their calls into one audit log.
 func TestGatewayReplicas(t *testing.T) {
+	if pgtest.Missing() {
+		t.Skip(pgtest.Why)
+	}
 	db, err := pgtest.Start("fsync=off")
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,9 @@ import (
 // TestUIPostgres shows and copies a session of a real Postgres.
 func TestUIPostgres(t *testing.T) {
 	workspace(t)
+	if pgtest.Missing() {
+		t.Skip(pgtest.Why)
+	}
 	server, err := pgtest.Start("fsync=off")
 	if err != nil {
 		t.Fatal(err)

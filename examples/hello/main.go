@@ -7,7 +7,7 @@ import (
 	"log"
 
 	"github.com/kitbag-go/kitbag/agent"
-	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -18,8 +18,12 @@ var sum = tool.Must(tool.New("add", "Adds two numbers.", add, tool.Options{ReadO
 func add(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }
 
 func main() {
-	m := scripted.New(scripted.Call("add", map[string]int{"A": 2, "B": 3}), scripted.Say("2+3 is 5."))
-	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(sum), Policy: permission.Policy{TrustReadOnly: true}})
+	m, err := openai.FromEnv() // OPENAI_API_KEY, KITBAG_MODEL
+	if err != nil {
+		log.Fatal(err)
+	}
+	policy := permission.Policy{TrustReadOnly: true} // without a question only calls that change nothing
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(sum), Policy: policy})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# Makes a release of all modules in go.work: release.sh v0.1.0. All get that version, and
-# require it of each other. A release is one commit, with the version in the go.mod files
-# and in go.work, and a tag for each module; pushing them together publishes it.
+# Makes the files of a release: release.sh v0.1.0 fills dist/proxy, a module proxy, with
+# all modules as they are in the last commit. Whoever sets
+#
+#	GOPROXY=file://$PWD/dist/proxy,$(go env GOPROXY) GONOSUMDB=github.com/kitbag-go/kitbag
+#
+# gets them as from any other proxy. Nothing is committed or tagged here: tag.sh does that.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=${1:-}
 root=$(go list -m | head -n 1)
+tmp=$(mktemp -d)
+trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
 
-if [[ ! $version =~ ^v[01]\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
-	echo "version \"$version\" is not like v0.1.0; run make release VERSION=v0.1.0 (from v2 on, the module paths have to change)" >&2
-	exit 1
-fi
-if [ -n "$(git status --porcelain)" ]; then
-	echo "there are changes that are not committed; commit them, or release from a clone" >&2
-	exit 1
-fi
-./internal/modules/tidy.sh -diff
-
-tags=
-for m in $(go list -m); do
-	dir=${m#"$root"}
-	tags="$tags ${dir#/}${dir:+/}$version"
-	sed -i.bak -E "s#(^|[[:space:]])($root[^[:space:]]*) v[^[:space:]]+#\1\2 $version#" ".$dir/go.mod"
-	rm ".$dir/go.mod.bak"
+git clone --quiet . "$tmp/clone"
+for setting in user.name=release user.email=release@localhost commit.gpgSign=false tag.gpgSign=false; do
+	git -C "$tmp/clone" config "${setting%%=*}" "${setting#*=}"
 done
-sed -i.bak -E "s#(^|[[:space:]])($root[^[:space:]]*) v[^[:space:]]+#\1\2 $version#" go.work
-rm go.work.bak
-go list -deps work >/dev/null
+"$tmp/clone/internal/modules/tag.sh" "$version" >/dev/null
 
-git commit --quiet --all --message "all modules: $version"
-for t in $tags; do git tag --annotate --message "$t" "$t"; done
-echo "to publish it: git push --atomic origin HEAD$tags"
+# The go command packs the modules, as a proxy would have it do: by git, from the clone.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$tmp/clone.insteadOf" GIT_CONFIG_VALUE_0="https://$root"
+cache="$tmp/cache/cache/download/$root"
+modules=$(go list -m | grep -v /internal/)
+for m in $modules; do
+	(cd "$tmp" && GOWORK=off GOPRIVATE="$root" GOMODCACHE="$tmp/cache" GOFLAGS=-modcacherw go mod download "$m@$version")
+	echo "$version" >"$cache${m#"$root"}/@v/list"
+done
+rm -rf "dist/proxy/$root"
+mkdir -p "dist/proxy/$(dirname "$root")"
+cp -R "$cache" "dist/proxy/$root"
+find dist/proxy -name '*.lock' -delete
+echo "dist/proxy has $(wc -w <<<"$modules") modules of $version; to publish it as tags: internal/modules/tag.sh $version"

@@ -2,6 +2,7 @@ package pggateway_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -11,13 +12,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kitbag-go/kitbag/internal/pgtest"
-	"github.com/kitbag-go/kitbag/postgres/pggateway"
 	"github.com/kitbag-go/kitbag/mcpserver/sharedtest"
+	"github.com/kitbag-go/kitbag/postgres/pggateway"
 )
 
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if pgtest.Missing() {
+		fmt.Println(pgtest.Why)
+		return
+	}
 	var err error
 	if server, err = pgtest.Start("fsync=off"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 )
 
 // BenchmarkAppend saves steps with one event each, by one writer and by eight at once, on a

@@ -20,9 +20,9 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
-	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )

@@ -2,6 +2,7 @@ package pgsession_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,11 +15,11 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
-	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
 	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/postgres/pgsession"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -48,6 +49,11 @@ var started atomic.Bool
 
 func TestMain(m *testing.M) {
 	child()
+	flag.Parse()
+	if pgtest.Missing() {
+		fmt.Println(pgtest.Why)
+		return
+	}
 	goleak.VerifyTestMain(tests{m})
 }
 

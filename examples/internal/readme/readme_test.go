@@ -231,7 +231,7 @@ func TestFigures(t *testing.T) {
 	}
 	results := read(t, "bench/RESULTS.md")
 	for _, row := range []struct{ name, claim string }{
-		{"a step in a run of 20: CPU, µs", "%s times the CPU of a loop"}, {"a step with 1,000 tools: CPU, µs", "%s times with 1,000 tools"},
+		{"a step in a run of 20: CPU, µs", "takes %s times the CPU of a loop"}, {"a step with 1,000 tools: CPU, µs", "%s times with 1,000 tools"},
 	} {
 		_, rest, _ := strings.Cut(results, "| "+row.name+" | ")
 		ratio, _, ok := strings.Cut(rest, " |")
@@ -242,7 +242,7 @@ func TestFigures(t *testing.T) {
 	for _, peer := range []struct {
 		column int
 		claim  string
-	}{{2, "For eino that is %s and %s"}, {4, "for adk-go %s and %s"}, {6, "for genkit %s and %s"}} {
+	}{{2, "eino takes %s and %s"}, {4, "adk-go %s and %s"}, {6, "genkit %s and %s"}} {
 		step, many := peerRatio(t, results, "a step in a run of 20: CPU, µs", peer.column), peerRatio(t, results, "a step with 1,000 tools: CPU, µs", peer.column)
 		if claim := fmt.Sprintf(peer.claim, step, many); !strings.Contains(readme, claim) {
 			t.Errorf("bench/RESULTS.md says otherwise: README.md does not say %q", claim)
@@ -326,7 +326,7 @@ func TestDependencies(t *testing.T) {
 
 // TestTestCommand checks that CI runs the README's test command.
 func TestTestCommand(t *testing.T) {
-	for file, want := range map[string]string{"README.md": "\n    make test\n", ".ci/run": "\nmake test\n", ".github/workflows/test.yml": " make test\n"} {
+	for file, want := range map[string]string{"README.md": "\n    make test\n", ".ci/run": " make test\n", ".github/workflows/test.yml": " make test\n"} {
 		if !strings.Contains(read(t, file), want) {
 			t.Errorf("%s does not run make test", file)
 		}
