@@ -21,7 +21,7 @@ done
 # The go command packs the modules, as a proxy would have it do: by git, from the clone.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$tmp/clone.insteadOf" GIT_CONFIG_VALUE_0="https://$root"
 cache="$tmp/cache/cache/download/$root"
-modules=$(go list -m | grep -v /internal/)
+modules=$(go list -m | grep -vE '/(examples|internal/.*)$')
 for m in $modules; do
 	(cd "$tmp" && GOWORK=off GOPRIVATE="$root" GOMODCACHE="$tmp/cache" GOFLAGS=-modcacherw go mod download "$m@$version")
 	echo "$version" >"$cache${m#"$root"}/@v/list"
@@ -30,4 +30,11 @@ rm -rf "dist/proxy/$root"
 mkdir -p "dist/proxy/$(dirname "$root")"
 cp -R "$cache" "dist/proxy/$root"
 find dist/proxy -name '*.lock' -delete
-echo "dist/proxy has $(wc -w <<<"$modules") modules of $version; to publish it as tags: internal/modules/tag.sh $version"
+cat <<TXT
+dist/proxy has $(wc -w <<<"$modules") modules of $version. To use them:
+
+	export GOPROXY=file://$PWD/dist/proxy,$(go env GOPROXY) GONOSUMDB=$root
+	go get $root@$version
+
+internal/modules/tag.sh $version tags them, to publish them by git.
+TXT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tags a release of all modules in go.work: tag.sh v0.1.0. All get that version, and
 # require it of each other. A release is one commit, with the version in the go.mod files
-# and in go.work, and a tag for each module; pushing them together publishes it.
+# and in go.work, and a tag for each public module; pushing them together publishes it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=${1:-}
@@ -20,7 +20,10 @@ fi
 tags=
 for m in $(go list -m); do
 	dir=${m#"$root"}
-	tags="$tags ${dir#/}${dir:+/}$version"
+	case $dir in
+	/examples | /internal/*) ;; # nothing imports them
+	*) tags="$tags ${dir#/}${dir:+/}$version" ;;
+	esac
 	sed -i.bak -E "s#(^|[[:space:]])($root[^[:space:]]*) v[^[:space:]]+#\1\2 $version#" ".$dir/go.mod"
 	rm ".$dir/go.mod.bak"
 done
