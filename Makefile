@@ -15,6 +15,7 @@ race:
 # The tests with heavy servers, which they install or compile, and the long forms of those that -short shortens.
 heavy:
 	$(GO) test -timeout 30m $$(dirname $$(git grep -l 'testing.Short()' -- '*_test.go') | sort -u | sed 's|^|./|')
+	$(GO) test -tags pdfium -run '^TestPDF$$' ./cmd/kitbag
 	$(GO) test -timeout 30m ./internal/heavy/...
 
 # That each module's go.mod is tidy and has no replace ("make tidy" puts it right).

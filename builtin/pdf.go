@@ -30,8 +30,8 @@ type PDFReader interface {
 // readPDF returns the text of pages, which is "", "N" or "N-M".
 func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
 	if r.PDF == nil {
-		return nil, fmt.Errorf("%s is a PDF file, and Read has no PDF reader; try pdftotext with Bash, "+
-			"or have the program set PDF in builtin.Config to pdf.Reader{} of github.com/kitbag-go/kitbag/builtin/pdf", name)
+		return nil, fmt.Errorf("%s is a PDF file, and Read has no PDF reader; try pdftotext with Bash, or set PDF in "+
+			"builtin.Config (kitbag: go install -tags pdfium)", name)
 	}
 	raw, err := readAll(f, info, name, maxDocument)
 	if err != nil {

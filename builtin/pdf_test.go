@@ -83,7 +83,7 @@ func TestNoPDFReader(t *testing.T) {
 		t.Errorf("without a reader:\n%s\nwith one:\n%s", text, with)
 	}
 	got := call(t.Context(), without, args("file_path", filepath.Join(dir, "a.pdf")))
-	for _, want := range []string{"a.pdf", "pdftotext", "builtin.Config", "pdf.Reader{}", "github.com/kitbag-go/kitbag/builtin/pdf"} {
+	for _, want := range []string{"a.pdf", "pdftotext with Bash", "set PDF in builtin.Config", "-tags pdfium"} {
 		if got.Outcome != "error" || !strings.Contains(got.Text(), want) {
 			t.Errorf("%s %q lacks %q", got.Outcome, got.Text(), want)
 		}

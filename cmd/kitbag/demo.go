@@ -19,7 +19,6 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -114,7 +113,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 
 // demoAgent returns the demo's agent. Its policy does not allow writing, so that the demo shows a question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
-	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdf.Reader{}})
+	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdfReader})
 	if err != nil {
 		return nil, err
 	}

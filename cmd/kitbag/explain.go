@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/internal/near"
 	"github.com/kitbag-go/kitbag/internal/policycheck"
@@ -177,7 +176,7 @@ func (b *builtins) checkRules(p *permission.Policy) error {
 
 // addDir makes the tools of a working directory; "" means the current directory.
 func (b *builtins) addDir(cwd string) error {
-	cfg := builtin.Config{PDF: pdf.Reader{}}
+	cfg := builtin.Config{PDF: pdfReader}
 	if cwd != "" {
 		cfg.Dirs = []string{cwd}
 	}

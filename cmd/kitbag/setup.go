@@ -15,7 +15,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/skill"
@@ -128,7 +127,7 @@ func (f *toolFlags) newToolkit(dirs []string, opts serverOptions, log io.Writer,
 		return nil, nil, err
 	}
 	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: local, Trusted: f.trustedDirs, Secrets: modelKeys(),
-		MaxOutput: maxOutput, PDF: pdf.Reader{}})
+		MaxOutput: maxOutput, PDF: pdfReader})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/model/openai"
 )
@@ -76,6 +77,9 @@ const shownTextDir = "$DIR"
 // TestTexts checks what a model reads when something fails, by the real code: each file of testdata/texts has a
 // scene, its rows, and the text of each row, which -update writes.
 func TestTexts(t *testing.T) {
+	without := pdfReader
+	pdfReader = pdf.Reader{} // as with -tags pdfium
+	defer func() { pdfReader = without }()
 	files, err := filepath.Glob(filepath.Join(testdata, "texts", "*.txtar"))
 	if err != nil {
 		t.Fatal(err)

@@ -284,7 +284,7 @@ type pkg struct {
 
 func listPackages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Module", module+"/...")
+	cmd := exec.Command("go", "list", "-tags=pdfium", "-json=ImportPath,Imports,TestImports,XTestImports,Module", module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
