@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // This file decodes answers of chat completions. A member with an unexpected type is treated as missing,
@@ -107,7 +108,7 @@ type frame struct {
 // keep remembers the payload that c was read from, if it has content and is not so large that copying costs too much.
 func (f *frame) keep(c *chunk, payload []byte) {
 	f.to = 0
-	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= readSize {
+	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= provider.ReadSize {
 		d := &c.Choices[0].Delta
 		f.payload, f.from, f.to = append(f.payload[:0], payload...), d.from, d.to
 	}

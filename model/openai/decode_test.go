@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -23,10 +22,12 @@ import (
 
 // readAnswer reads an answer from r, without a server, and yields its chunks.
 func readAnswer(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
-	x := new(exchange)
+	x := new(provider.Exchange)
 	x.Start(context.Background(), provider.Limits{Header: time.Hour, Idle: time.Hour})
-	x.Begun(&http.Response{Body: io.NopCloser(r)})
 	defer x.Close()
+	if err := x.Begin(&http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(r)}); err != nil {
+		return err
+	}
 	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
 	if responses {
 		return read(x, &response{answer: a})
@@ -150,28 +151,6 @@ var countedStreams = []struct {
 	event func(int) string
 }{{"text", plainEvent}, {"padded text", paddedEvent}, {"escapes", escapedEvent}, {"reasoning", reasoningEvent}, {"arguments", argsEvent}}
 
-// TestLines checks that the lines do not depend on how the text is split into reads.
-func TestLines(t *testing.T) {
-	text := "a\n\r\nbb\r\n" + strings.Repeat("x", 3*readSize) + "\nlast"
-	want := []string{"a", "", "bb", strings.Repeat("x", 3*readSize), "last"}
-	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
-		l := newLines(r)
-		for i := 0; ; i++ {
-			line, err := l.next()
-			if err == io.EOF {
-				if i != len(want) {
-					t.Errorf("%d lines", i)
-				}
-				break
-			}
-			if err != nil || i >= len(want) || string(line) != want[i] {
-				t.Fatalf("line %d: %.20q, %v", i, line, err)
-			}
-		}
-		l.release()
-	}
-}
-
 // endless is a stream without a newline.
 type endless struct{}
 
@@ -180,14 +159,6 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = 'x'
 	}
 	return len(p), nil
-}
-
-// TestLineLimit: a line that never ends fails at the limit.
-func TestLineLimit(t *testing.T) {
-	l := &lines{Reader: bufio.NewReader(endless{}), limit: 100 * readSize}
-	if _, err := l.next(); err == nil || !strings.Contains(err.Error(), "longer than") {
-		t.Error(err)
-	}
 }
 
 // TestPendingLimit: an event that never becomes valid JSON fails at the limit.

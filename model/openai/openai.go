@@ -258,10 +258,14 @@ func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield 
 	if !p.responses {
 		answerParser = &r.answer
 	}
-	x := new(exchange)
+	x := new(provider.Exchange)
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
 	defer x.Close()
-	if err := x.send(m, p, body); err != nil {
+	resp, err := m.do(x.Ctx, p, body)
+	if err == nil {
+		err = x.Begin(resp)
+	}
+	if err != nil {
 		e, ok := errors.AsType[*model.Error](err)
 		return ok && e.Status != 0, x.Explain(err, req.Messages)
 	}

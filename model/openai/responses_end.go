@@ -71,7 +71,7 @@ func (r *response) handleOutput(output []json.RawMessage) {
 }
 
 // endStream handles [DONE]. Some servers do not send the complete response: then the answer is complete if all items are.
-// Otherwise streamEnd will report that the stream ended early.
+// Otherwise provider.StreamEnd will report that the stream ended early.
 func (r *response) endStream() {
 	isOpen := func(item *outputItem) bool { return !item.ended }
 	if len(r.items) > 0 && !slices.ContainsFunc(r.items, isOpen) {

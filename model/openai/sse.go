@@ -1,70 +1,20 @@
 package openai
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"sync"
+	"time"
 
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
-	// readSize fits about fifty events, which arrive together when the reader is slower than the model.
-	readSize = 16 << 10
 	// maxPending bounds an event whose JSON is spread over several lines.
 	maxPending = 1 << 20
+	// usageTime is how long to wait for the usage after the last text or call of an answer.
+	usageTime = 5 * time.Second
 )
-
-// lines is a reader that splits an answer into lines.
-type lines struct {
-	*bufio.Reader
-	long  []byte // memory for a line that is longer than the reader's buffer
-	limit int    // for the length of a line, in bytes
-}
-
-var linesPool = sync.Pool{New: func() any {
-	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: provider.MaxLine}
-}}
-
-// newLines returns lines of r; the caller must call release.
-func newLines(r io.Reader) *lines {
-	l := linesPool.Get().(*lines)
-	l.Reset(r)
-	return l
-}
-
-func (l *lines) release() {
-	l.Reset(nil)
-	l.long = nil
-	linesPool.Put(l)
-}
-
-// next returns the next line without the LF or CRLF at its end. The line is valid until the next call of next. A CR
-// alone does not end a line, although the standard for server-sent events allows it.
-func (l *lines) next() ([]byte, error) {
-	line, err := l.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
-		l.long = l.long[:0]
-		for err == bufio.ErrBufferFull && len(l.long) < l.limit {
-			l.long = append(l.long, line...)
-			line, err = l.ReadSlice('\n')
-		}
-		if err == bufio.ErrBufferFull {
-			return nil, fmt.Errorf("a line of the answer is longer than the limit of %d bytes", l.limit)
-		}
-		l.long = append(l.long, line...)
-		line = l.long
-	}
-	if err != nil && (err != io.EOF || len(line) == 0) {
-		return nil, err
-	}
-	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-}
 
 // errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")
@@ -80,10 +30,10 @@ type parser interface {
 }
 
 // read reads an answer to its end; a yields the chunks.
-func read(x *exchange, a parser) error {
-	l := newLines(x)
-	defer l.release()
-	defer x.drain(l)
+func read(x *provider.Exchange, a parser) error {
+	l := provider.NewLines(x)
+	defer l.Release()
+	defer x.Drain(l)
 	whole, err := provider.ReadUnstreamed(l.Reader)
 	switch {
 	case err != nil:
@@ -96,19 +46,19 @@ func read(x *exchange, a parser) error {
 	if err != nil {
 		return err
 	}
-	x.complete = true // also if the consumer stops at one of the last chunks
+	x.Complete = true // also if the consumer stops at one of the last chunks
 	return a.finish()
 }
 
 // stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end of the stream. Each data line that
 // is JSON is an event, since some servers send no blank lines between events. Of the other fields only the name of the
 // event is used.
-func stream(l *lines, x *exchange, a parser) error {
+func stream(l *provider.Lines, x *provider.Exchange, a parser) error {
 	event := ""
 	for !a.ended() {
-		line, err := l.next()
+		line, err := l.Next()
 		if err != nil {
-			return streamEnd(err, a)
+			return provider.StreamEnd(err, a.finishing())
 		}
 		switch {
 		case len(line) == 0:
@@ -133,18 +83,6 @@ func stream(l *lines, x *exchange, a parser) error {
 		}
 	}
 	return nil
-}
-
-// streamEnd returns the error for a stream that ended before [DONE], where reading failed with err. It returns nil if the
-// model had finished, since nothing is lost.
-func streamEnd(err error, a parser) error {
-	switch {
-	case a.finishing():
-		return nil
-	case err == io.EOF:
-		return &model.Error{Kind: model.KindConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
-	}
-	return err
 }
 
 func (a *answer) finishing() bool { return a.reason != "" }

@@ -28,9 +28,9 @@ type Limits struct{ Header, Idle time.Duration }
 // An Exchange sends one request and reads its answer. Only one goroutine may use it; its timer runs on another. It
 // has contexts as fields since it lasts for one call.
 type Exchange struct {
-	Ctx     context.Context // ends with the caller's context, or when the server is silent too long
-	EndIdle time.Duration   // the limit on silence after the model has finished; 0 until then
-	EOF     bool            // the body has been read to its end
+	Ctx      context.Context // ends with the caller's context, or when the server is silent too long
+	EndIdle  time.Duration   // the limit on silence after the model has finished; 0 until then
+	Complete bool            // the answer is complete: the connection can be reused
 
 	callerCtx context.Context
 	cancel    context.CancelCauseFunc // of Ctx
@@ -39,6 +39,7 @@ type Exchange struct {
 	request   *http.Request // that was answered, after redirects; may be nil
 	timer     *time.Timer   // calls timedOut unless it is stopped
 	begun     atomic.Bool   // body is set, for timedOut
+	eof       bool          // the body has been read to its end
 }
 
 // Start begins an exchange, which must be closed.
@@ -57,10 +58,14 @@ func (x *Exchange) timedOut() {
 	}
 }
 
-// Begun must be called when the header of the answer has arrived.
-func (x *Exchange) Begun(resp *http.Response) {
+// Begin must be called when the header of the answer has arrived. It fails if the status is not 2xx.
+func (x *Exchange) Begin(resp *http.Response) error {
+	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
+		return httperror.Of(resp)
+	}
 	x.begun.Store(true)
 	x.body, x.request = resp.Body, resp.Request
+	return nil
 }
 
 // Read reads from the answer's body. The idle limit applies to each read; the time between reads, which the
@@ -73,14 +78,8 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	x.timer.Reset(limit)
 	n, err := x.body.Read(p)
 	x.timer.Stop()
-	x.EOF = err == io.EOF // net/http reuses the connection then
+	x.eof = err == io.EOF // net/http reuses the connection then
 	return n, err
-}
-
-// Within returns the rest of the body, all of which must arrive within the limit.
-func (x *Exchange) Within(limit time.Duration) io.Reader {
-	x.timer.Reset(limit)
-	return x.body
 }
 
 // Close ends the exchange.
