@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 )
 
 // TestChatWithClaude talks over the Messages API at a terminal: text that streams, a question, and the conversation

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/openaitest"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 )
 
 // serveClaude starts a server of the Messages API and configures kitbag to use it.

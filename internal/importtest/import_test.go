@@ -91,7 +91,6 @@ var allowed = map[string][]string{
 
 	"internal/pgtest":               {},
 	"internal/heavy/temporalserver": {},
-	"model/anthropic/anthropictest": {},
 
 	"internal/heavy/distributed":        {},
 	"internal/heavy/distributed/sim":    {},
@@ -102,6 +101,7 @@ var allowed = map[string][]string{
 	"internal/demoserver":               {},
 	"internal/denial":                   {"permission", "toolkit"},
 	"internal/mcpgroups":                {"mcpclient", "permission", "skill", "toolkit", "tool"},
+	"internal/anthropictest":            {},
 	"internal/openaitest":               {},
 	"internal/wiretest":                 {},
 	"internal/oauthtest":                {},
@@ -145,7 +145,7 @@ var internalUsers = map[string][]string{
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
 	"internal/oauthurl":    {"mcpclient", "mcpserver", "mcpserver/oauth", "mcpgateway"},
-	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
+	"internal/wiretest":    {"internal/anthropictest", "internal/openaitest"},
 	"internal/denial":      {"agent", "mcpserver"},
 	"internal/mcpgroups":   {"mcpgateway", "cmd/kitbag"},
 }
@@ -186,7 +186,6 @@ var modules = map[string]bool{ // public
 	"builtin/pdf":          true,
 	"cmd/kitbag":           true,
 	"mcpserver/oauth":      true,
-	"model/anthropic":      true,
 	"postgres":             true,
 	"examples":             false,
 	"internal/heavy":       false,

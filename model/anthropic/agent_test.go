@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -40,8 +40,8 @@ func thoughts(n int) func(*anthropictest.Request) error {
 	}
 }
 
-// TestAgent has an agent work over several steps, with overload, parallel calls and a failed one, in two
-// turns. Thinking goes back in each step.
+// TestAgent has an agent work over several steps, with overload, parallel calls and a failed one,
+// in two turns. Thinking goes back in each step.
 func TestAgent(t *testing.T) {
 	call := func(b string) anthropictest.Call {
 		return anthropictest.Call{Name: "add", Args: `{"a":2,"b":` + b + `}`}
@@ -74,8 +74,8 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestChaos has agents work with a server that fails at random in every way. Each run ends with the answer, and no
-// request is refused.
+// TestChaos has agents work with a server that fails at random in every way. Each run ends with the
+// answer, and no request is refused.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 
@@ -17,8 +16,8 @@ import (
 // errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")
 
-// An answer turns the events of a stream into chunks. It yields each piece as it arrives. Blocks that the next
-// request must contain unchanged are yielded as an extra at the end.
+// An answer turns the events of a stream into chunks. It yields each piece as it arrives. Blocks
+// that the next request must contain unchanged are yielded as an extra at the end.
 type answer struct {
 	yield        func(model.Chunk, error) bool
 	origin       string            // recorded in the extra; see keptAnswer
@@ -89,8 +88,8 @@ type wholeMessage struct {
 	Usage      usage
 }
 
-// A usage counts tokens. Unlike in message.Usage, Input does not include the tokens that were read from or written
-// to the cache.
+// A usage counts tokens. Unlike in message.Usage, Input does not include the tokens that were read
+// from or written to the cache.
 type usage struct {
 	Input      int `json:"input_tokens"`
 	Output     int `json:"output_tokens"`
@@ -101,7 +100,8 @@ type usage struct {
 	} `json:"output_tokens_details"`
 }
 
-// merge takes over the counts of an event, which are totals of the answer so far. An event may lack some of them.
+// merge takes over the counts of an event, which are totals of the answer so far. An event may lack
+// some of them.
 func (u *usage) merge(v usage) {
 	u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
 	u.CacheRead, u.CacheWrite = max(u.CacheRead, v.CacheRead), max(u.CacheWrite, v.CacheWrite)
@@ -113,31 +113,30 @@ func (u *usage) message() message.Usage {
 		Cached: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Details.Thinking}
 }
 
-// data reads the data of an event. Some servers leave out the blank line between two events, so data may contain more
-// than one event.
+// data reads the data of an event, which is blank for the blank lines around a comment.
 func (a *answer) data(data []byte) error {
-	if s := string(bytes.TrimSpace(data)); s == "" || s == "[DONE]" {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 || string(data) == "[DONE]" {
 		return nil
 	}
-	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return httperror.BadAnswer("a part of the stream is not valid JSON", data)
-		}
-		var ev event
-		if err := json.Unmarshal(raw, &ev); err != nil {
-			return httperror.BadAnswer("an event of the stream does not have the form that the API documents", raw)
-		}
-		if err := a.event(&ev, raw); err != nil {
-			return err
-		}
-		if a.stopped {
-			return errStopped
-		}
+	if !json.Valid(data) {
+		return httperror.BadAnswer("a part of the stream is not valid JSON", data)
 	}
+	var ev event
+	if err := json.Unmarshal(data, &ev); err != nil {
+		return httperror.BadAnswer("an event of the stream"+notAsDocumented, data)
+	}
+	if err := a.event(&ev, data); err != nil {
+		return err
+	}
+	if a.stopped {
+		return errStopped
+	}
+	return nil
 }
+
+// notAsDocumented ends the errors for a part of an answer.
+const notAsDocumented = " does not have the form that the API documents"
 
 // event handles an event. Unknown types are ignored, since the API reserves the right to add more.
 func (a *answer) event(ev *event, raw json.RawMessage) error {
@@ -171,8 +170,8 @@ func (a *answer) event(ev *event, raw json.RawMessage) error {
 	return nil
 }
 
-// statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). A stream reports only the
-// type.
+// statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). A stream
+// reports only the type.
 var statusOf = map[string]int{
 	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403, "not_found_error": 404,
 	"request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504, "overloaded_error": 529,
@@ -197,7 +196,8 @@ func (a *answer) begin(m *wholeMessage) {
 	a.usage.merge(m.Usage)
 }
 
-// unstreamed reads an answer that is not a stream. Some gateways do not stream, and some send errors with status 200.
+// unstreamed reads an answer that is not a stream. Some gateways do not stream, and some send
+// errors with status 200.
 func (a *answer) unstreamed(data []byte) error {
 	var m wholeMessage
 	err := json.Unmarshal(data, &m)
@@ -205,7 +205,7 @@ func (a *answer) unstreamed(data []byte) error {
 		if e := httperror.InBody(0, data); e != nil {
 			return e
 		}
-		return httperror.BadAnswer("the answer does not have the form that the API documents", data)
+		return httperror.BadAnswer("the answer"+notAsDocumented, data)
 	}
 	a.begin(&m)
 	for i, raw := range m.Content {
@@ -218,11 +218,11 @@ func (a *answer) unstreamed(data []byte) error {
 		}
 	}
 	a.reason = m.StopReason
-	return a.finish()
+	return nil
 }
 
-// find returns the last block with an index. If the server left out the start of the block, find starts one of the
-// type that fits the delta, or returns nil if the type of the delta is unknown.
+// find returns the last block with an index. If the server left out the start of the block, find
+// starts one of the type that fits the delta, or returns nil if the type of the delta is unknown.
 func (a *answer) find(index int, deltaType string) *answerBlock {
 	for i := len(a.blocks) - 1; i >= 0; i-- {
 		if b := a.blocks[i]; b.index == index && (!b.ended || deltaType == "") {
@@ -240,14 +240,14 @@ func (a *answer) find(index int, deltaType string) *answerBlock {
 func (a *answer) start(index int, raw json.RawMessage) error {
 	b := &answerBlock{index: index}
 	if err := json.Unmarshal(raw, &b.members); err != nil || b.members == nil {
-		return httperror.BadAnswer("a block of the answer does not have the form that the API documents", raw)
+		return httperror.BadAnswer("a block of the answer"+notAsDocumented, raw)
 	}
 	var begun struct {
 		Type, ID, Name, Text, Thinking, Signature string
 		Citations                                 []json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &begun); err != nil && begun.Type == "" {
-		return httperror.BadAnswer("a block of the answer does not have the form that the API documents", raw)
+		return httperror.BadAnswer("a block of the answer"+notAsDocumented, raw)
 	}
 	b.kind = begun.Type
 	a.blocks = append(a.blocks, b)
@@ -292,8 +292,9 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 	}
 }
 
-// ownProperties returns, by their names on the wire, the names that the called tool has for its properties; nil if none
-// is renamed. If some are, the arguments are yielded at the end of the block.
+// ownProperties returns, by their names on the wire, the names that the called tool has for its
+// properties; nil if none is renamed. If some are, the arguments are yielded at the end of the
+// block.
 func (a *answer) ownProperties(b *answerBlock) map[string]string {
 	return a.renames[renamed(a.names, a.calls[b.call].name)].toOwn
 }
@@ -349,8 +350,8 @@ func (a *answer) send(c model.Chunk, text bool) {
 	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
-// finish yields the extra with the answer's blocks, and the Finish. There is no extra for an answer that was cut
-// off, whose last block may be incomplete, or refused, which must not be sent back.
+// finish yields the extra with the answer's blocks, and the Finish. There is no extra for an answer
+// that was cut off, whose last block may be incomplete, or refused, which must not be sent back.
 func (a *answer) finish() error {
 	if a.paused() {
 		return nil
@@ -373,8 +374,8 @@ func (a *answer) finish() error {
 	return nil
 }
 
-// paused reports whether another request must continue the answer: the server pauses long turns that call its own
-// tools.
+// paused reports whether another request must continue the answer: the server pauses long turns
+// that call its own tools.
 func (a *answer) paused() bool {
 	return a.reason == "pause_turn" && len(a.calls) == 0 && a.pauses < maxPauses && len(a.soFar()) > 0
 }

@@ -11,8 +11,6 @@ import (
 	"maps"
 	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
@@ -23,11 +21,13 @@ const (
 	roleAssistant = "assistant"
 	roleSystem    = "system" // for changes of the tools
 
-	// summarySource is the source of the hint that a compaction puts in place of what it has removed.
+	// summarySource is the source of the hint that a compaction puts in place of what it has
+	// removed.
 	summarySource = "summary"
 )
 
-// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are added to some of them later.
+// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are added to
+// some of them later.
 type turn struct {
 	role   string
 	blocks []*json.RawMessage
@@ -49,10 +49,11 @@ type encoder struct {
 	renames map[string]renames  // of these tools
 }
 
-// newEncoder returns an encoder for a request with the given tools and system prompt. list has the tools without those
-// that the server runs.
+// newEncoder returns an encoder for a request with the given tools and system prompt. list has the
+// tools without those that the server runs.
 func (m *Model) newEncoder(tools []json.RawMessage, list *toolList, system []json.RawMessage) *encoder {
-	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(), defined: make(map[string]bool, len(list.names)), renames: maps.Clone(list.renames)}
+	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(),
+		defined: make(map[string]bool, len(list.names)), renames: maps.Clone(list.renames)}
 	for name := range list.names {
 		e.defined[name] = true
 	}
@@ -84,14 +85,14 @@ func (e *encoder) add(role string, block json.RawMessage) *json.RawMessage {
 	return b
 }
 
-// addParam appends a block of an SDK type.
-func (e *encoder) addParam(role string, block any) {
-	data, err := json.Marshal(block)
+// marshal encodes a value. It can fail: JSON of the caller may be nested too deeply.
+func (e *encoder) marshal(v any) json.RawMessage {
+	data, err := json.Marshal(v)
 	if err != nil {
 		e.err = cmp.Or(e.err, err)
-		data = []byte("{}")
+		return json.RawMessage("{}")
 	}
-	e.add(role, data)
+	return data
 }
 
 // userTurns returns the last block of each turn of the user.
@@ -104,14 +105,21 @@ func (e *encoder) userTurns() (ends []*json.RawMessage) {
 	return ends
 }
 
-// lacksThinking reports whether the request ends with results of calls that were made without thinking.
+// lacksThinking reports whether the request ends with results of calls that were made without
+// thinking.
 func (e *encoder) lacksThinking() bool {
 	n := len(e.turns)
 	if n > 0 && e.turns[n-1].role == roleSystem {
 		n--
 	}
-	return n > 1 && kindOf(*e.turns[n-1].blocks[0]) == "tool_result" && !strings.HasSuffix(kindOf(*e.turns[n-2].blocks[0]), "thinking")
+	if n < 2 || kindOf(*e.turns[n-1].blocks[0]) != "tool_result" {
+		return false
+	}
+	return !isThinking(*e.turns[n-2].blocks[0])
 }
+
+// isThinking reports whether a block is thinking, which may be redacted.
+func isThinking(block json.RawMessage) bool { return strings.HasSuffix(kindOf(block), "thinking") }
 
 // kindOf returns the type of a block.
 func kindOf(block json.RawMessage) string {
@@ -120,8 +128,8 @@ func kindOf(block json.RawMessage) string {
 	return b.Type
 }
 
-// messages encodes a conversation with the changes of the tools in it. It begins and ends with the user, as the API
-// requires.
+// messages encodes a conversation with the changes of the tools in it. It begins and ends with the
+// user, as the API requires.
 func (e *encoder) messages(msgs []*message.Message, changes []*model.ToolChange) error {
 	for at := 0; ; {
 		for len(changes) > 0 && changes[0].At <= at {
@@ -154,8 +162,8 @@ func (e *encoder) userLast() {
 	}
 }
 
-// unit encodes the messages that belong together at the start of msgs: one, or an assistant message with the
-// results of its calls. It returns their number.
+// unit encodes the messages that belong together at the start of msgs: one, or an assistant message
+// with the results of its calls. It returns their number.
 func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	m := msgs[0]
 	if m == nil {
@@ -228,11 +236,7 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 
 // call returns the block of a call.
 func (e *encoder) call(c *message.ToolCall) json.RawMessage {
-	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: callName(c), Input: e.input(c)})
-	if err != nil {
-		e.err = cmp.Or(e.err, err)
-	}
-	return data
+	return e.marshal(wireCall{ID: wireID(c.ID), Input: e.input(c), Name: callName(c), Type: "tool_use"})
 }
 
 // callName returns the name of a call on the wire, which must not be empty.
@@ -245,42 +249,36 @@ func (e *encoder) input(c *message.ToolCall) json.RawMessage {
 
 // callInput returns a call's input as an object, normalized: equal before and after it was stored.
 func callInput(input json.RawMessage) json.RawMessage {
-	data, _ := json.Marshal(provider.Arguments(input)) // valid JSON always encodes
-	return data
+	return marshal(provider.Arguments(input))
 }
 
-// result encodes the result of a call. For a call without a result the text says so. The API refuses an error result
-// with files.
+// result encodes the result of a call. For a call without a result the text says so.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
-	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
-	onlyText := true
+	w := wireResult{CallID: wireID(c.ID), Type: "tool_result"}
 	if r == nil {
-		p.Content = append(p.Content, resultText("(the call was interrupted and has no result)"))
-	} else {
-		for _, b := range r.Blocks {
-			switch b := b.(type) {
-			case *message.Text:
-				if s := textOf(b.Text); s != "" {
-					p.Content = append(p.Content, resultText(s))
-				}
-			case *message.Data:
-				f := fileBlock(b)
-				onlyText = onlyText && f.OfText != nil
-				p.Content = append(p.Content, sdk.BetaToolResultBlockParamContentUnion{OfText: f.OfText, OfImage: f.OfImage, OfDocument: f.OfDocument})
+		w.Content = []json.RawMessage{textBlock("(the call was interrupted and has no result)")}
+		e.add(roleUser, e.marshal(w))
+		return
+	}
+	onlyText := true
+	for _, b := range r.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if s := textOf(b.Text); s != "" {
+				w.Content = append(w.Content, textBlock(s))
 			}
-		}
-		if len(p.Content) == 0 {
-			p.Content = append(p.Content, resultText("(no output)"))
-		}
-		if onlyText && (r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied) {
-			p.IsError = sdk.Bool(true)
+		case *message.Data:
+			file := fileBlock(b)
+			onlyText = onlyText && kindOf(file) == "text"
+			w.Content = append(w.Content, file)
 		}
 	}
-	e.addParam(roleUser, p)
-}
-
-func resultText(s string) sdk.BetaToolResultBlockParamContentUnion {
-	return sdk.BetaToolResultBlockParamContentUnion{OfText: &sdk.BetaTextBlockParam{Text: s}}
+	if len(w.Content) == 0 {
+		w.Content = []json.RawMessage{textBlock("(no output)")}
+	}
+	failed := r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied
+	w.IsError = failed && onlyText // the API refuses an error with files
+	e.add(roleUser, e.marshal(w))
 }
 
 func (e *encoder) user(blocks message.Blocks) {
@@ -300,7 +298,7 @@ func (e *encoder) user(blocks message.Blocks) {
 				e.summary = block
 			}
 		case *message.Data:
-			e.addParam(roleUser, fileBlock(b))
+			e.add(roleUser, fileBlock(b))
 		}
 	}
 }
@@ -311,9 +309,4 @@ func textOf(s string) string {
 		return ""
 	}
 	return s
-}
-
-func textBlock(s string) json.RawMessage {
-	data, _ := json.Marshal(sdk.BetaTextBlockParam{Text: s}) // text always encodes
-	return data
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/anthropics/anthropic-sdk-go/bedrock"
-	"github.com/anthropics/anthropic-sdk-go/option"
-
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 )
 
 func Example() {
@@ -40,18 +37,4 @@ func Example() {
 		}
 	}
 	// Output: It is 5. [stop, 15 tokens]
-}
-
-// A model on Amazon Bedrock, with the credentials and the region of the environment. For Google Vertex AI
-// the option is vertex.WithGoogleAuth(ctx, "global", "my-project").
-func ExampleConfig_bedrock() {
-	m, err := anthropic.New(anthropic.Config{
-		Model:   "anthropic.claude-opus-5-5",
-		Options: []option.RequestOption{bedrock.WithLoadDefaultConfig(context.Background())},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = m
 }

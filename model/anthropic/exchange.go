@@ -1,24 +1,21 @@
 package anthropic
 
 import (
-	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
-
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
-	messagesPath = "v1/messages"
+	messagesPath = "/v1/messages"
 
 	// endTime limits the wait for the end of the stream after the end of the answer.
 	endTime = 5 * time.Second
@@ -26,105 +23,102 @@ const (
 	maxPauses = 16
 )
 
-// newClient returns the SDK's client without its settings from the environment.
-func newClient(cfg *Config) sdk.Client {
-	opts := []option.RequestOption{
-		option.WithoutEnvironmentDefaults(),
-		option.WithMiddleware(failOnStatus), // first: it sees the response after all other middleware
-		option.WithBaseURL(cfg.BaseURL),
-		option.WithMaxRetries(0),
-		option.WithoutOpenTelemetry(),                    // package agentotel traces the calls of all models
-		option.WithHeader("Accept-Encoding", "identity"), // a proxy that compresses a stream holds it back
-	}
+// newHeader returns the header that all requests have.
+func newHeader(cfg *Config) http.Header {
+	h := http.Header{}
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept", "text/event-stream")
+	h.Set("Accept-Encoding", "identity") // a proxy that compresses a stream holds it back
+	h.Set("Anthropic-Version", "2023-06-01")
 	if cfg.Key != "" {
-		opts = append(opts, option.WithAPIKey(cfg.Key))
+		h.Set("X-Api-Key", cfg.Key)
 	}
-	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
-		opts = append(opts, option.WithHTTPClient(provider.Client()))
-	} else {
-		opts = append(opts, option.WithHTTPClient(cfg.HTTPClient))
-	}
-	for name, values := range cfg.Header { // their order does not matter
-		opts = append(opts, option.WithHeaderDel(name))
-		for _, v := range values {
-			opts = append(opts, option.WithHeaderAdd(name, v))
-		}
-	}
-	return sdk.NewClient(append(opts, cfg.Options...)...)
+	maps.Copy(h, cfg.Header)
+	return h
 }
-
-// failOnStatus is middleware that converts a response with an error status into a [*model.Error].
-func failOnStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	resp, err := next(req)
-	if err == nil && (resp.StatusCode < 200 || resp.StatusCode >= 300) {
-		return nil, httperror.Of(resp)
-	}
-	return resp, err
-}
-
-// An exchange is one request and its answer.
-type exchange struct{ provider.Exchange }
 
 // ask sends a request and reads its answer.
 func (m *Model) ask(ctx context.Context, b *body, a *answer) error {
-	x := new(exchange)
+	x := new(provider.Exchange)
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
 	defer x.Close()
-	err := x.exchange(m, b, a)
+	err := m.send(x, b)
+	if err == nil {
+		err = read(x, a)
+	}
 	if err == nil || errors.Is(err, errStopped) {
 		return err
 	}
 	return x.Explain(err, a.conversation)
 }
 
-func (x *exchange) exchange(m *Model, b *body, a *answer) error {
-	var resp *http.Response
-	var opts []option.RequestOption
-	for _, beta := range b.betas {
-		opts = append(opts, option.WithHeaderAdd("anthropic-beta", beta))
-	}
-	err := m.client.Post(x.Ctx, messagesPath, b.json(), &resp, opts...)
+// send sends a request and waits for the header of its answer.
+func (m *Model) send(x *provider.Exchange, b *body) error {
+	url := m.cfg.BaseURL + messagesPath
+	req, err := http.NewRequestWithContext(x.Ctx, http.MethodPost, url, bytes.NewReader(b.json()))
 	if err != nil {
 		return err
 	}
-	x.Begun(resp)
-	r := bufio.NewReader(x)
-	switch whole, err := provider.ReadUnstreamed(r); {
+	req.Header = m.header.Clone() // the client may modify it
+	if len(b.betas) > 0 {
+		req.Header["Anthropic-Beta"] = slices.Concat(req.Header["Anthropic-Beta"], b.betas)
+	}
+	resp, err := m.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return err
+	}
+	return x.Begin(resp)
+}
+
+// read reads an answer to its end; a yields the chunks.
+func read(x *provider.Exchange, a *answer) error {
+	l := provider.NewLines(x)
+	defer l.Release()
+	defer x.Drain(l)
+	whole, err := provider.ReadUnstreamed(l.Reader)
+	switch {
 	case err != nil:
 		return err
 	case whole != nil:
-		return a.unstreamed(whole)
+		err = a.unstreamed(whole)
+	default:
+		err = stream(l, x, a)
 	}
-	resp.Body = &readCloser{r, resp.Body}
-	return x.stream(ssestream.NewDecoder(resp), a)
+	if err != nil {
+		return err
+	}
+	x.Complete = true
+	return a.finish()
 }
 
-// stream reads events until the end of the answer.
-func (x *exchange) stream(events ssestream.Decoder, a *answer) error {
-	for events.Next() {
-		if err := a.data(events.Event().Data); err != nil {
-			return err
+// stream reads server-sent events (HTML Standard, section 9.2) until the end of the answer. Each data
+// line that is JSON is an event, since some servers send no blank lines between events. Other fields
+// are not needed: the data of an event has its type.
+func stream(l *provider.Lines, x *provider.Exchange, a *answer) error {
+	var pending []byte // data of an event whose JSON is spread over several lines
+	for !a.done {
+		line, err := l.Next()
+		if err != nil {
+			return provider.StreamEnd(err, a.reason != "") // only message_stop may be missing
 		}
-		if a.done {
-			break
+		data, isData := bytes.CutPrefix(line, []byte("data:"))
+		switch {
+		case isData && len(pending)+len(data) > provider.MaxLine:
+			return httperror.BadAnswer("an event of the stream is too long", pending)
+		case isData && (len(pending) > 0 || !json.Valid(data)):
+			pending = append(append(pending, data...), '\n')
+		case isData:
+			err = a.data(data)
+		case len(line) == 0:
+			err = a.data(pending)
+			pending = pending[:0]
+		}
+		if err != nil {
+			return err
 		}
 		if a.reason != "" {
 			x.EndIdle = endTime // only message_stop may still follow
 		}
 	}
-	err := events.Err()
-	switch {
-	case a.done, a.reason != "": // nothing is lost if only message_stop is missing
-		return a.finish()
-	case err == nil:
-		return &model.Error{Kind: model.KindConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
-	case errors.Is(err, bufio.ErrTooLong):
-		return httperror.BadAnswer("a line of the answer is too long", nil)
-	}
-	return err
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
+	return nil
 }

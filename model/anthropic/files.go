@@ -2,10 +2,9 @@ package anthropic
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"slices"
 	"strings"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
@@ -15,30 +14,27 @@ import (
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 // fileBlock returns a file's block, or a note if the API has no block for its type.
-func fileBlock(d *message.Data) (u sdk.BetaContentBlockParamUnion) {
-	isWebURL := strings.HasPrefix(d.URL, "https://") || strings.HasPrefix(d.URL, "http://")
-	encoded := base64.StdEncoding.EncodeToString(d.Bytes)
-	doc := &sdk.BetaRequestDocumentBlockParam{}
-	if d.Name != "" {
-		doc.Title = sdk.String(d.Name)
-	}
+func fileBlock(d *message.Data) json.RawMessage {
+	var source wireSource
+	isImage := slices.Contains(imageTypes, d.MediaType)
+	isVisual := isImage || d.MediaType == "application/pdf"
 	switch {
-	case slices.Contains(imageTypes, d.MediaType) && isWebURL:
-		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfURL: &sdk.BetaURLImageSourceParam{URL: d.URL}}}
-	case slices.Contains(imageTypes, d.MediaType) && encoded != "":
-		u.OfImage = &sdk.BetaImageBlockParam{Source: sdk.BetaImageBlockParamSourceUnion{OfBase64: &sdk.BetaBase64ImageSourceParam{
-			MediaType: sdk.BetaBase64ImageSourceMediaType(d.MediaType), Data: encoded}}}
-	case d.MediaType == "application/pdf" && isWebURL:
-		doc.Source.OfURL = &sdk.BetaURLPDFSourceParam{URL: d.URL}
-		u.OfDocument = doc
-	case d.MediaType == "application/pdf" && encoded != "":
-		doc.Source.OfBase64 = &sdk.BetaBase64PDFSourceParam{Data: encoded}
-		u.OfDocument = doc
+	case isVisual && isWeb(d.URL):
+		source = wireSource{URL: d.URL, Type: "url"}
+	case isVisual && len(d.Bytes) > 0:
+		data := base64.StdEncoding.EncodeToString(d.Bytes)
+		source = wireSource{Data: data, MediaType: d.MediaType, Type: "base64"}
 	case provider.IsText(d) && textOf(string(d.Bytes)) != "":
-		doc.Source.OfText = &sdk.BetaPlainTextSourceParam{Data: string(d.Bytes)}
-		u.OfDocument = doc
+		source = wireSource{Data: string(d.Bytes), MediaType: "text/plain", Type: "text"}
 	default:
-		u.OfText = &sdk.BetaTextBlockParam{Text: provider.FileNote(d)}
+		return textBlock(provider.FileNote(d))
 	}
-	return u
+	if isImage {
+		return marshal(wireFile{Source: source, Type: "image"})
+	}
+	return marshal(wireFile{Source: source, Title: d.Name, Type: "document"})
+}
+
+func isWeb(url string) bool {
+	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
 }

@@ -13,21 +13,22 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 )
 
-// A bodyClient is an HTTP client that answers the first request with a body, and others with an error.
-type bodyClient struct {
+// A bodyTransport is a transport that answers the first request with a body, and others with an
+// error.
+type bodyTransport struct {
 	body string
 	sent []byte // the second request
 	n    int    // the number of requests
 }
 
-func (c *bodyClient) Do(req *http.Request) (*http.Response, error) {
+func (c *bodyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.n++; c.n > 1 {
 		c.sent, _ = io.ReadAll(req.Body)
 		return nil, errSent
@@ -35,8 +36,8 @@ func (c *bodyClient) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(c.body)), Request: req}, nil
 }
 
-// FuzzAnswer: whatever a server sends, the answer ends with a Finish or an error, and the API accepts the request
-// that continues it.
+// FuzzAnswer: whatever a server sends, the answer ends with a Finish or an error, and the API
+// accepts the request that continues it.
 func FuzzAnswer(f *testing.F) {
 	files, err := filepath.Glob("testdata/answers/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -51,8 +52,8 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(string(ar.Files[i].Data))
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		c := &bodyClient{body: body}
-		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: c})
+		c := &bodyTransport{body: body}
+		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: &http.Client{Transport: c}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,8 @@ func FuzzAnswer(f *testing.F) {
 		if _, _, err := model.Collect(m.Generate(context.Background(), req)); c.sent == nil {
 			t.Fatal(err)
 		}
-		// Signatures, and the blocks of the server's tools, are sent back unchanged, even if they are invalid.
+		// Signatures, and the blocks of the server's tools, are sent back unchanged, even if they
+		// are invalid.
 		if err := anthropictest.Validate(c.sent); err != nil && !strings.Contains(err.Error(), "signature") && !strings.Contains(err.Error(), "_thinking") &&
 			!strings.Contains(err.Error(), "Input tag") && !strings.Contains(err.Error(), "Extra inputs") {
 			t.Fatalf("%v\n%s", err, c.sent)
@@ -80,8 +82,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzExtra: for any extra of an answer in a session file, the request is valid, except for blocks that only the
-// server can check, and the texts and calls of the message are in it.
+// FuzzExtra: for any extra of an answer in a session file, the request is valid, except for blocks
+// that only the server can check, and the texts and calls of the message are in it.
 func FuzzExtra(f *testing.F) {
 	const kept = `{"endpoint":"api.anthropic.com test","prefix":"","thoughts":"","blocks":`
 	for _, extra := range []string{
@@ -95,8 +97,8 @@ func FuzzExtra(f *testing.F) {
 		f.Add([]byte(extra))
 	}
 	f.Fuzz(func(t *testing.T, extra []byte) {
-		c := &bodyClient{n: 1}
-		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: c})
+		c := &bodyTransport{n: 1}
+		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: &http.Client{Transport: c}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
@@ -30,10 +30,10 @@ import (
 // errSent is the error of a recorder.
 var errSent = errors.New("recorded")
 
-// A recorder is an HTTP client that keeps the last request and sends none.
+// A recorder is a transport that keeps the last request and sends none.
 type recorder struct{ body []byte }
 
-func (r *recorder) Do(req *http.Request) (*http.Response, error) {
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	var err error
 	if r.body, err = io.ReadAll(req.Body); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 func sentBody(t rapid.TB, cfg anthropic.Config, req *model.Request) []byte {
 	t.Helper()
 	var r recorder
-	cfg.Model, cfg.Key, cfg.HTTPClient = "test", "k", &r
+	cfg.Model, cfg.Key, cfg.HTTPClient = "test", "k", &http.Client{Transport: &r}
 	m, err := anthropic.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,8 @@ func sentBody(t rapid.TB, cfg anthropic.Config, req *model.Request) []byte {
 	return r.body
 }
 
-// drawMessages draws a conversation with every irregularity that the model accepts. Only duplicate ids are excluded.
+// drawMessages draws a conversation with every irregularity that the model accepts. Only duplicate
+// ids are excluded.
 func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000<", "\xff"})
 	file := rapid.SampledFrom([]*message.Data{
@@ -108,8 +109,8 @@ func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	return append(msgs, message.User("end"))[:len(msgs)+rapid.IntRange(0, 1).Draw(t, "end")]
 }
 
-// TestEveryRequestIsValid: the API accepts the request for any conversation and configuration. Encoding it
-// again gives the same bytes.
+// TestEveryRequestIsValid: the API accepts the request for any conversation and configuration.
+// Encoding it again gives the same bytes.
 func TestEveryRequestIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := anthropic.Config{Cache: rapid.SampledFrom([]anthropic.Cache{anthropic.CacheShort, anthropic.CacheHour, anthropic.CacheOff}).Draw(t, "cache"),
@@ -205,8 +206,9 @@ func anthropicTurn(n int) anthropictest.Turn {
 	return anthropictest.Text("Done.")
 }
 
-// TestMoves moves a conversation of 50 steps at random between chat completions, the Responses API and three models of the
-// Messages API, and edits it in between. The strict servers accept every request.
+// TestMoves moves a conversation of 50 steps at random between chat completions, the Responses API
+// and three models of the Messages API, and edits it in between. The strict servers accept every
+// request.
 func TestMoves(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 0))

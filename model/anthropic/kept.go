@@ -9,9 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// This file keeps the parts of an answer that a message cannot hold: signatures, redacted thinking, citations,
-// blocks of server tools, and the order of blocks. The message itself is authoritative for texts, thinking and
-// calls: if it was edited, the kept parts no longer fit and are left out.
+// This file keeps the parts of an answer that a message cannot hold: signatures, redacted thinking,
+// citations, blocks of server tools, and the order of blocks. The message itself is authoritative
+// for texts, thinking and calls: if it was edited, the kept parts no longer fit and are left out.
 
 // A keptAnswer is the Extra of the last thinking of a message.
 type keptAnswer struct {
@@ -21,15 +21,15 @@ type keptAnswer struct {
 	Blocks   []keptBlock `json:"blocks"`
 }
 
-// A keptBlock is a block of an answer without its content, which is in the message: the next Size bytes of text or
-// thinking, or the next call. If Block is nil, the text is a blockBreak.
+// A keptBlock is a block of an answer without its content, which is in the message: the next Size
+// bytes of text or thinking, or the next call. If Block is nil, the text is a blockBreak.
 type keptBlock struct {
 	Block map[string]json.RawMessage `json:"block,omitempty"`
 	Size  int                        `json:"size,omitempty"`
 }
 
-// kept returns the original blocks of a message, or false if they were not kept or do not fit it. Thinking is left
-// out if anything before it has changed.
+// kept returns the original blocks of a message, or false if they were not kept or do not fit it.
+// Thinking is left out if anything before it has changed.
 func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []json.RawMessage, ok bool) {
 	k := e.keptAnswer(m)
 	if k == nil {
@@ -50,7 +50,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 			if kind == "" || part == "" {
 				continue
 			}
-			b.Block["text"] = quote(part)
+			b.Block["text"] = marshal(part)
 		case "thinking":
 			if !withThinking {
 				continue
@@ -58,7 +58,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 			if b.Size < 0 || b.Size > len(thoughts) {
 				return nil, false
 			}
-			b.Block["thinking"] = quote(thoughts[:b.Size])
+			b.Block["thinking"] = marshal(thoughts[:b.Size])
 			thoughts = thoughts[b.Size:]
 			if b.Block["signature"] == nil {
 				continue
@@ -71,8 +71,8 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 			if len(calls) == 0 || jsonString(b.Block["name"]) != wireName(calls[0].Name) {
 				return nil, false
 			}
-			b.Block["name"] = quote(callName(calls[0]))
-			b.Block["id"], b.Block["input"] = quote(wireID(calls[0].ID)), e.input(calls[0])
+			b.Block["name"] = marshal(callName(calls[0]))
+			b.Block["id"], b.Block["input"] = marshal(wireID(calls[0].ID)), e.input(calls[0])
 			calls = calls[1:]
 		}
 		data, err := json.Marshal(b.Block)
@@ -118,8 +118,8 @@ func textsOf(m *message.Message) (text, thoughts string) {
 	return text, thoughts
 }
 
-// extra returns the Extra with the blocks of an answer, or nil if the message alone is enough: texts without
-// citations, and calls.
+// extra returns the Extra with the blocks of an answer, or nil if the message alone is enough:
+// texts without citations, and calls.
 func (a *answer) extra() json.RawMessage {
 	k := keptAnswer{Endpoint: a.origin, Prefix: a.prefix, Thoughts: provider.Hash(a.thoughts.String())}
 	plain := true
@@ -150,8 +150,7 @@ func (a *answer) extra() json.RawMessage {
 	if plain {
 		return nil
 	}
-	data, _ := json.Marshal(k) // cannot fail: each member was valid JSON
-	return data
+	return marshal(k)
 }
 
 // wire returns the block in the form that is sent back.
@@ -159,16 +158,16 @@ func (b *answerBlock) wire() map[string]json.RawMessage {
 	members := maps.Clone(b.members)
 	switch b.kind {
 	case "text":
-		members["text"] = quote(string(b.text))
+		members["text"] = marshal(string(b.text))
 		delete(members, "citations") // null, or empty
 		if len(b.citations) > 0 {
-			members["citations"] = list(b.citations)
+			members["citations"] = marshal(b.citations)
 		}
 	case "thinking":
-		members["thinking"] = quote(string(b.text))
+		members["thinking"] = marshal(string(b.text))
 		delete(members, "signature")
 		if b.signature != "" {
-			members["signature"] = quote(b.signature)
+			members["signature"] = marshal(b.signature)
 		}
 	default:
 		if len(b.args) > 0 {
@@ -178,27 +177,17 @@ func (b *answerBlock) wire() map[string]json.RawMessage {
 	return members
 }
 
-// soFar returns the blocks of a paused answer, with which the request that continues it ends. The API refuses thinking
-// without a signature.
+// soFar returns the blocks of a paused answer, with which the request that continues it ends. The
+// API refuses thinking without a signature.
 func (a *answer) soFar() (blocks []*json.RawMessage) {
 	for _, b := range a.blocks {
 		if b.broken || b.kind == "text" && textOf(string(b.text)) == "" || b.kind == "thinking" && b.signature == "" {
 			continue
 		}
-		data, _ := json.Marshal(b.wire()) // cannot fail: each member was valid JSON
-		blocks = append(blocks, (*json.RawMessage)(&data))
+		data := marshal(b.wire())
+		blocks = append(blocks, &data)
 	}
 	return blocks
-}
-
-func quote(s string) json.RawMessage {
-	data, _ := json.Marshal(s) // a string always encodes
-	return data
-}
-
-func list(items []json.RawMessage) json.RawMessage {
-	data, _ := json.Marshal(items) // cannot fail: each item was valid JSON
-	return data
 }
 
 // jsonString returns the value of a JSON string, empty for any other JSON.

@@ -6,17 +6,21 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
-
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
-// This file adds and removes tools in the course of a conversation, by system messages in it ("Mid-conversation system
-// messages and tool changes"). Such a message comes before an answer, or at the end.
+// This file adds and removes tools in the course of a conversation, by system messages in it
+// ("Mid-conversation system messages and tool changes"). Such a message comes before an answer, or
+// at the end.
 
 // lateModels are prefixes of the names of models that are known to support this.
-var lateModels = []string{"claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-mythos-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
+var lateModels = []string{
+	"claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-mythos-5", "claude-sonnet-5-5", "claude-haiku-5-5",
+}
+
+// betaLateTools is the beta feature that a request with such changes needs.
+const betaLateTools = "inline-tools-2026-09-15"
 
 func takesLateTools(name string) bool {
 	return slices.ContainsFunc(lateModels, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
@@ -25,7 +29,8 @@ func takesLateTools(name string) bool {
 // Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
 func (m *Model) Reveals() bool { return m.reveals }
 
-// with returns the names of the list and of the added tools, or nil if two tools have the same name on the wire.
+// with returns the names of the list and of the added tools, or nil if two tools have the same name
+// on the wire.
 func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	if len(changes) == 0 {
 		return l.names
@@ -44,11 +49,11 @@ func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	return names
 }
 
-// change records a change for flush. It cannot be encoded yet, since an answer without content is not sent, and the
-// change must come before an answer that is.
+// change records a change for flush. It cannot be encoded yet, since an answer without content is
+// not sent, and the change must come before an answer that is.
 func (e *encoder) change(c *model.ToolChange) { e.pending = append(e.pending, c) }
 
-// flush encodes the recorded changes. A tool that the request has defined before is added by its name alone.
+// flush encodes the recorded changes.
 func (e *encoder) flush() {
 	if len(e.pending) == 0 {
 		return
@@ -56,24 +61,25 @@ func (e *encoder) flush() {
 	e.userLast()
 	for _, c := range e.pending {
 		for _, name := range c.Remove {
-			e.addParam(roleSystem, sdk.BetaRequestToolRemovalBlockParam{Tool: sdk.BetaRequestToolRemovalBlockToolUnionParam{OfToolReference: reference(name)}})
+			e.add(roleSystem, e.marshal(wireChange{reference(name), "tool_removal"}))
 		}
 		for i := range c.Add {
-			var p sdk.BetaRequestToolAdditionBlockParam
-			if name := wireName(c.Add[i].Name); e.defined[name] {
-				p.Tool.OfToolReference = reference(name)
-			} else {
-				e.defined[name] = true
-				definition, err := toolParam(&c.Add[i], e.renames)
-				e.err = cmp.Or(e.err, err)
-				p.Tool.OfToolDefinition = &sdk.BetaToolChangeToolDefinitionParam{Definition: param.Override[sdk.BetaToolUnionParam](definition)}
-			}
-			e.addParam(roleSystem, p)
+			e.add(roleSystem, e.marshal(wireChange{e.added(&c.Add[i]), "tool_addition"}))
 		}
 	}
 	e.pending = nil
 }
 
-func reference(name string) *sdk.BetaToolChangeToolReferenceParam {
-	return &sdk.BetaToolChangeToolReferenceParam{Name: wireName(name)}
+// added returns a tool to be added: its name if the request has defined it before, otherwise its
+// definition.
+func (e *encoder) added(t *tool.Info) any {
+	if e.defined[wireName(t.Name)] {
+		return reference(t.Name)
+	}
+	e.defined[wireName(t.Name)] = true
+	definition, err := encodeTool(t, e.renames)
+	e.err = cmp.Or(e.err, err)
+	return wireDefinition{definition, "tool_definition"}
 }
+
+func reference(name string) wireReference { return wireReference{wireName(name), "tool_reference"} }

@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -27,7 +27,8 @@ import (
 
 var late = true
 
-// prefixOf returns what a provider's cache sees of a request: its blocks in order, each with its role.
+// prefixOf returns what a provider's cache sees of a request: its blocks in order, each with its
+// role.
 func prefixOf(t *testing.T, body []byte) string {
 	t.Helper()
 	var r struct {
@@ -59,9 +60,9 @@ func prefixOf(t *testing.T, body []byte) string {
 	return b.String()
 }
 
-// TestLateMoves moves conversations of 50 steps at random between a model with late tools and one without. Tools are added,
-// removed and called. The strict server accepts every request, and each request to the model with late tools repeats
-// the one before unless there was a compaction.
+// TestLateMoves moves conversations of 50 steps at random between a model with late tools and one
+// without. Tools are added, removed and called. The strict server accepts every request, and each
+// request to the model with late tools repeats the one before unless there was a compaction.
 func TestLateMoves(t *testing.T) {
 	names := strings.Fields("a b.b c d")
 	for seed := range uint64(8) {
@@ -131,8 +132,8 @@ func TestLateMoves(t *testing.T) {
 	}
 }
 
-// TestLateAgent has an agent open a group and close it again at 100,000 tokens. Each request repeats at least 99 % of the
-// one before, and the thinking stays.
+// TestLateAgent has an agent open a group and close it again at 100,000 tokens. Each request
+// repeats at least 99 % of the one before, and the thinking stays.
 func TestLateAgent(t *testing.T) {
 	long := strings.Repeat("word ", 80_000)
 	var group toolkit.Group
@@ -177,7 +178,8 @@ func TestLateAgent(t *testing.T) {
 	}
 }
 
-// TestLateNames: tools whose names are the same for the API are accepted if they are never open together.
+// TestLateNames: tools whose names are the same for the API are accepted if they are never open
+// together.
 func TestLateNames(t *testing.T) {
 	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a", "b.b"}}
 	talk.Request()
@@ -239,21 +241,22 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refusesBoth is a client whose server refuses each request that contains text, after two such requests have arrived.
+// refusesBoth is a transport whose server refuses each request that contains text, after two such
+// requests have arrived.
 type refusesBoth struct {
 	text, refusal string
 	arrived       sync.WaitGroup
 	refused       atomic.Int32
 }
 
-func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
+func (c *refusesBoth) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Contains(body, []byte(c.text)) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return http.DefaultClient.Do(r)
+		return http.DefaultTransport.RoundTrip(r)
 	}
 	c.refused.Add(1)
 	c.arrived.Done()
@@ -262,7 +265,8 @@ func (c *refusesBoth) Do(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 400, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// TestSimultaneousRefusals sends two requests before the server refuses the first: both are sent again.
+// TestSimultaneousRefusals sends two requests before the server refuses the first: both are sent
+// again.
 func TestSimultaneousRefusals(t *testing.T) {
 	s := anthropictest.New(t, append([]anthropictest.Turn{anthropictest.Thinking("Hm.").Text("Yes.")}, slices.Repeat([]anthropictest.Turn{anthropictest.Text("ok")}, 8)...)...)
 	answer, _, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
@@ -283,9 +287,9 @@ func TestSimultaneousRefusals(t *testing.T) {
 		{anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}}, forced, `"disabled"`, "thinking: 'disabled' is not supported by this model"},
 		{anthropic.Config{}, &model.Request{Messages: append(hi.Messages[:1:1], answer, message.User("Sure?")), System: hi.System}, `"signature"`, "Invalid `signature` in `thinking` block"},
 	} {
-		client := &refusesBoth{text: row.text, refusal: row.refusal}
-		client.arrived.Add(2)
-		row.cfg.HTTPClient = client
+		server := &refusesBoth{text: row.text, refusal: row.refusal}
+		server.arrived.Add(2)
+		row.cfg.HTTPClient = &http.Client{Transport: server}
 		m := newModel(t, s, row.cfg)
 		var both sync.WaitGroup
 		for range 2 {
@@ -296,7 +300,7 @@ func TestSimultaneousRefusals(t *testing.T) {
 			})
 		}
 		both.Wait()
-		if n := client.refused.Load(); n != 2 {
+		if n := server.refused.Load(); n != 2 {
 			t.Errorf("%s: %d requests were refused", row.text, n)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// This file renames properties of tools whose names the API refuses, such as "$top". A property has the same new name
-// everywhere in a tool's schema, in its arguments and in its earlier calls.
+// This file renames properties of tools whose names the API refuses, such as "$top". A property has
+// the same new name everywhere in a tool's schema, in its arguments and in its earlier calls.
 
 // maxProperty is the API's limit on the names of properties, in bytes.
 const maxProperty = 64
@@ -64,8 +64,8 @@ func renamed(names map[string]string, name string) string {
 	return name
 }
 
-// renameKeys renames the members of all objects in a value, such as the arguments of a call. Invalid JSON is returned
-// unchanged.
+// renameKeys renames the members of all objects in a value, such as the arguments of a call.
+// Invalid JSON is returned unchanged.
 func renameKeys(value json.RawMessage, names map[string]string) json.RawMessage {
 	if len(names) == 0 {
 		return value
@@ -84,26 +84,26 @@ func renameKeys(value json.RawMessage, names map[string]string) json.RawMessage 
 		})
 }
 
-// mapJSON returns a value with a function applied to the items of a list, or to the members of an object.
+// mapJSON returns a value with a function applied to the items of a list, or to the members of an
+// object.
 func mapJSON(value json.RawMessage, item func(json.RawMessage) json.RawMessage, object func(map[string]json.RawMessage)) json.RawMessage {
 	var items []json.RawMessage
 	if json.Unmarshal(value, &items) == nil && items != nil {
 		for i := range items {
 			items[i] = item(items[i])
 		}
-		return list(items)
+		return marshal(items)
 	}
 	var o map[string]json.RawMessage
 	if json.Unmarshal(value, &o) != nil || o == nil {
 		return value
 	}
 	object(o)
-	data, _ := json.Marshal(o) // cannot fail: each member was valid JSON
-	return data
+	return marshal(o)
 }
 
-// A schemaWalk calls name for each name of a property in a schema, and value for each value that a call may have,
-// and replaces them with the results.
+// A schemaWalk calls name for each name of a property in a schema, and value for each value that a
+// call may have, and replaces them with the results.
 type schemaWalk struct {
 	name  func(string) string
 	value func(json.RawMessage) json.RawMessage
@@ -154,15 +154,15 @@ func (w *schemaWalk) names(raw json.RawMessage) json.RawMessage {
 		if json.Unmarshal(item, &name) != nil {
 			return item
 		}
-		return quote(w.name(name))
+		return marshal(w.name(name))
 	}, func(map[string]json.RawMessage) {})
 }
 
 // pointerUnescapes is for a name in a JSON pointer (RFC 6901, section 4).
 var pointerUnescapes = strings.NewReplacer("~0", "~", "~1", "/")
 
-// reference replaces the names in a pointer to a part of the schema, such as "#/properties/$top". The pointer is in a URL,
-// in which any byte may be escaped.
+// reference replaces the names in a pointer to a part of the schema, such as "#/properties/$top".
+// The pointer is in a URL, in which any byte may be escaped.
 func (w *schemaWalk) reference(raw json.RawMessage) json.RawMessage {
 	parts := strings.Split(jsonString(raw), "/")
 	for i := 2; i < len(parts); i++ {
@@ -175,5 +175,5 @@ func (w *schemaWalk) reference(raw json.RawMessage) json.RawMessage {
 			parts[i] = name // which needs no escapes
 		}
 	}
-	return quote(strings.Join(parts, "/"))
+	return marshal(strings.Join(parts, "/"))
 }

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestProperties calls the tools in testdata/properties.jsonl, which have names of properties that the API refuses
-// ("Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"). The strict server accepts their schemas, the calls
-// arrive with the tool's own names, and the next request has the names on the wire again. The tool is in the list,
-// or is added later.
+// TestProperties calls the tools in testdata/properties.jsonl, which have names of properties that
+// the API refuses ("Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"). The strict
+// server accepts their schemas, the calls arrive with the tool's own names, and the next request
+// has the names on the wire again. The tool is in the list, or is added later.
 func TestProperties(t *testing.T) {
 	f, err := os.Open("testdata/properties.jsonl")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// refusals records the features that a server has refused. A refused request is sent again without the feature, and
-// later requests do not use it.
+// refusals records the features that a server has refused. A refused request is sent again without
+// the feature, and later requests do not use it.
 type refusals struct {
 	inlineTools     atomic.Bool         // tools that are added in the conversation
 	forcedChoice    atomic.Bool         // a tool_choice that requires a call of a tool
@@ -21,8 +21,9 @@ type refusals struct {
 	withoutThinking provider.MessageSet // answers whose thinking was refused
 }
 
-// learn records the feature of a failed request that the server has refused, and reports whether to send the request
-// again without the feature. Errors have no code for a feature, so learn searches their text.
+// learn records the feature of a failed request that the server has refused, and reports whether to
+// send the request again without the feature. Errors have no code for a feature, so learn searches
+// their text.
 func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Status != http.StatusBadRequest {

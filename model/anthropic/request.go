@@ -8,8 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
@@ -39,12 +37,14 @@ type body struct {
 // encode returns a request in its form on the wire: the same bytes for the same request.
 func (m *Model) encode(req *model.Request) (*body, error) {
 	b := &body{betas: m.cfg.Betas, inlineTools: m.reveals && !m.refused.inlineTools.Load()}
-	list, digest, changes := provider.ToolsOf(req, b.inlineTools && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
-	tools, err := m.tools.Get(list, digest, newToolList)
+	changesTools := b.inlineTools && m.cfg.Extra["tools"] == nil
+	head, digest, changes := provider.ToolsOf(req, changesTools, len(m.cfg.ServerTools))
+	tools, err := m.tools.Get(head, digest, newToolList)
 	if err != nil {
 		return nil, err
 	}
-	// Tools that are never open together may have the same name on the wire: then only those of this request are sent.
+	// Tools that are never open together may have the same name on the wire: then only those of this
+	// request are sent.
 	if b.names = tools.with(changes); b.names == nil {
 		changes = nil
 		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
@@ -53,7 +53,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		b.names = tools.names
 	}
 	if b.inlineTools { // even without changes, so that the server's cache fits all requests of a conversation
-		b.betas = append(slices.Clip(b.betas), sdk.AnthropicBetaInlineTools2026_09_15)
+		b.betas = append(slices.Clip(b.betas), betaLateTools)
 	}
 	if textOf(req.System) != "" {
 		b.system = append(b.system, textBlock(req.System))
@@ -64,9 +64,10 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		return nil, err
 	}
 	if len(e.turns) == 0 {
-		return nil, errors.New("the conversation has no message with content; the API requires one in addition to the system prompt")
+		return nil, errors.New("the conversation has no message with content; " +
+			"the API requires one in addition to the system prompt")
 	}
-	if err := m.setHead(b, req, e); err != nil {
+	if err := m.setHead(b, req, e.lacksThinking()); err != nil {
 		return nil, err
 	}
 	b.turns, b.renames, b.prefix, b.keptThinking = e.turns, e.renames, e.sum(), e.keptThinking
@@ -74,47 +75,34 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	return b, nil
 }
 
-// setHead sets the members of a request except system prompt, tools and messages, which it includes only if an
-// extra sets them.
-func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
-	p := sdk.BetaMessageNewParams{Model: m.cfg.Model, MaxTokens: int64(m.cfg.MaxTokens)}
+// setHead sets the members of a request except system prompt, tools and messages, which it includes
+// only if an extra sets them.
+func (m *Model) setHead(b *body, req *model.Request, lacksThinking bool) error {
+	w := wireHead{Model: m.cfg.Model, MaxTokens: m.cfg.MaxTokens, Stream: true}
 	if req.MaxTokens > 0 {
-		p.MaxTokens = int64(req.MaxTokens)
+		w.MaxTokens = req.MaxTokens
 	}
-	var err error
-	if len(b.tools) > 0 {
-		if p.ToolChoice, err = toolChoice(req.Choice); err != nil {
-			return err
-		}
-		if b.forcedChoice = p.ToolChoice.OfAny != nil || p.ToolChoice.OfTool != nil; b.forcedChoice && m.refused.forcedChoice.Load() {
-			p.ToolChoice, b.forcedChoice = sdk.BetaToolChoiceUnionParam{}, false
-		}
+	if err := m.setChoice(b, &w, req.Choice); err != nil {
+		return err
 	}
-	m.setThinking(b, &p, e)
-	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refuses a temperature with thinking
-		p.Temperature = sdk.Float(*req.Temperature)
+	m.setThinking(b, &w, lacksThinking)
+	if w.Thinking == nil || w.Thinking.Type == ThinkingOff { // otherwise the API refuses a temperature
+		w.Temperature = req.Temperature
 	}
-	p.OutputConfig.Effort = sdk.BetaOutputConfigEffort(m.cfg.Effort)
+	w.Output.Effort = m.cfg.Effort
 	if req.Output != nil {
 		if err := provider.CheckOutput(req.Output); err != nil {
 			return err
 		}
-		var schema map[string]any
-		_ = json.Unmarshal(req.Output.Schema, &schema) // CheckOutput has decoded it
-		p.OutputConfig.Format = sdk.BetaJSONSchemaOutputFormat(splitTypes(schema).(map[string]any))
-		if made, _ := p.OutputConfig.Format.Schema.(map[string]any); made == nil { // the SDK cannot decode it; the server says what is wrong with it
-			p.OutputConfig.Format.Schema = req.Output.Schema
-		}
+		w.Output.Format = &wireFormat{Schema: answerSchema(req.Output.Schema), Type: "json_schema"}
 	}
-	data, err := json.Marshal(p)
+	data, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, &b.head); err != nil {
 		return err
 	}
-	delete(b.head, "messages")
-	b.head["stream"] = json.RawMessage("true")
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
 		if err := override(b.head, extra); err != nil {
 			return err
@@ -123,51 +111,42 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 	return nil
 }
 
-// splitTypes returns a schema with an anyOf in place of each list of types, which the SDK cannot decode.
-func splitTypes(schema any) any {
-	switch v := schema.(type) {
-	case []any:
-		for i := range v {
-			v[i] = splitTypes(v[i])
-		}
-	case map[string]any:
-		for name := range v {
-			v[name] = splitTypes(v[name])
-		}
-		types, _ := v["type"].([]any)
-		var branches []any
-		for _, t := range types {
-			b := maps.Clone(v)
-			b["type"] = t
-			branches = append(branches, b)
-		}
-		if branches != nil {
-			return map[string]any{"anyOf": branches}
-		}
+// setChoice sets the choice of a tool, of which the API accepts none without tools.
+func (m *Model) setChoice(b *body, w *wireHead, c model.ToolChoice) (err error) {
+	if len(b.tools) == 0 {
+		return nil
 	}
-	return schema
+	if w.Choice, err = encodeChoice(c); err != nil {
+		return err
+	}
+	isForced := w.Choice != nil && w.Choice.Type != "none"
+	if isForced && m.refused.forcedChoice.Load() {
+		w.Choice = nil
+		return nil
+	}
+	b.forcedChoice = isForced
+	return nil
 }
 
-// setThinking sets the thinking of a request. Thinking is off where the API refuses it: if a tool must be called, if the
-// budget is not below the limit of the answer, and, with a budget, after tool calls that were made without thinking.
-func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
-	mode := m.cfg.Thinking.Mode
-	if mode == ThinkingAdaptive && b.forcedChoice ||
-		mode == ThinkingBudget && (b.forcedChoice || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.lacksThinking()) {
-		if mode = ThinkingOff; m.refused.thinkingOff.Load() {
-			mode = ThinkingDefault
-		}
-		b.thinkingOff = mode == ThinkingOff
-	}
-	t := &p.Thinking
-	switch mode {
+// setThinking sets the thinking of a request. Thinking is off where the API refuses it: if a tool
+// must be called, if the budget is not below the limit of the answer, and, with a budget, after tool
+// calls that were made without thinking.
+func (m *Model) setThinking(b *body, w *wireHead, lacksThinking bool) {
+	t := m.cfg.Thinking
+	switch t.Mode {
 	case ThinkingAdaptive:
-		t.OfAdaptive = &sdk.BetaThinkingConfigAdaptiveParam{Display: sdk.BetaThinkingConfigAdaptiveDisplay(m.cfg.Thinking.Display)}
+		b.thinkingOff = b.forcedChoice
 	case ThinkingBudget:
-		t.OfEnabled = &sdk.BetaThinkingConfigEnabledParam{BudgetTokens: int64(m.cfg.Thinking.Budget),
-			Display: sdk.BetaThinkingConfigEnabledDisplay(m.cfg.Thinking.Display)}
-	case ThinkingOff:
-		t.OfDisabled = &sdk.BetaThinkingConfigDisabledParam{}
+		b.thinkingOff = b.forcedChoice || t.Budget >= w.MaxTokens || lacksThinking
+	}
+	if b.thinkingOff {
+		t = Thinking{Mode: ThinkingOff}
+		if m.refused.thinkingOff.Load() {
+			t, b.thinkingOff = Thinking{}, false
+		}
+	}
+	if t.Mode != ThinkingDefault {
+		w.Thinking = &wireThinking{Budget: t.Budget, Display: t.Display, Type: t.Mode}
 	}
 }
 
@@ -213,15 +192,14 @@ func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
 			return fmt.Errorf("output_config is not an object: %.60s", raw)
 		}
 	}
-	config["effort"] = quote(effort)
-	var err error
-	object["output_config"], err = json.Marshal(config)
-	return err
+	config["effort"] = marshal(effort)
+	object["output_config"] = marshal(config)
+	return nil
 }
 
-// setBreakpoints sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at
-// the end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
-// user's last turn but one.
+// setBreakpoints sets the cache breakpoints, of which the API allows four: after the tools, after
+// the system prompt, at the end of the conversation, and after the summary in it. Without a summary
+// the fourth one is at the end of the user's last turn but one.
 func (m *Model) setBreakpoints(b *body, e *encoder) {
 	if m.cfg.Cache == CacheOff {
 		return
@@ -249,8 +227,8 @@ func (m *Model) setBreakpoints(b *body, e *encoder) {
 	}
 }
 
-// json returns the bytes of the request. The parts that all requests of a conversation share come first. A null
-// among the members of head removes a member, another value replaces one.
+// json returns the bytes of the request. The parts that all requests of a conversation share come
+// first. A null among the members of head removes a member, another value replaces one.
 func (b *body) json() []byte {
 	var out bytes.Buffer
 	key := func(s string) {
@@ -259,7 +237,7 @@ func (b *body) json() []byte {
 		} else {
 			out.WriteByte(',')
 		}
-		out.Write(quote(s))
+		out.Write(marshal(s))
 		out.WriteByte(':')
 	}
 	if b.head["tools"] == nil && len(b.tools) > 0 {

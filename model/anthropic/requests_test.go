@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 )
 
-// TestRequests sends the requests in testdata/requests to a strict server and compares the bytes it receives. Each
-// file describes what is special about it.
+// TestRequests sends the requests in testdata/requests to a strict server and compares the bytes it
+// receives. Each file describes what is special about it.
 func TestRequests(t *testing.T) {
 	providertest.Archives(t, "testdata/requests", 30, func(t *testing.T, part func(string) string) string {
 		var req model.Request

@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
-
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 	"github.com/kitbag-go/kitbag/tool"
@@ -19,8 +16,8 @@ type toolList struct {
 	renames map[string]renames // by tool name, of tools that have any
 }
 
-// newToolList encodes tools, in their order. It fails if a schema is not an object, or if two tools have the same
-// name on the wire.
+// newToolList encodes tools, in their order. It fails if a schema is not an object, or if two tools
+// have the same name on the wire.
 func newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: make(map[string]string, len(tools)), renames: map[string]renames{}}
 	for i := range tools {
@@ -29,7 +26,7 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 			return nil, err
 		}
 		list.names[name] = tools[i].Name
-		wire, err := toolParam(&tools[i], list.renames)
+		wire, err := encodeTool(&tools[i], list.renames)
 		if err != nil {
 			return nil, err
 		}
@@ -38,8 +35,8 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 	return list, nil
 }
 
-// toolParam encodes a tool, and puts its renames into all.
-func toolParam(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
+// encodeTool encodes a tool, and puts its renames into all.
+func encodeTool(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
 	schema, err := provider.ObjectSchema(t.Input)
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
@@ -48,31 +45,27 @@ func toolParam(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
 	if len(r.toWire) > 0 {
 		all[t.Name] = r
 	}
-	p := sdk.BetaToolParam{Name: wireName(t.Name), InputSchema: param.Override[sdk.BetaToolInputSchemaParam](schema)}
-	if t.Description != "" {
-		p.Description = sdk.String(t.Description)
-	}
-	wire, err := json.Marshal(p)
+	data, err := json.Marshal(wireTool{schema, wireName(t.Name), t.Description})
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
-	return wire, nil
+	return data, nil
 }
 
-// toolChoice converts a choice to the API's form. It fails on an unknown mode.
-func toolChoice(c model.ToolChoice) (p sdk.BetaToolChoiceUnionParam, err error) {
+// encodeChoice converts a choice to the API's form, nil for the API's default. It fails on an unknown
+// mode.
+func encodeChoice(c model.ToolChoice) (*wireChoice, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
+		return nil, nil
 	case model.ChoiceNone:
-		p.OfNone = &sdk.BetaToolChoiceNoneParam{}
+		return &wireChoice{Type: "none"}, nil
 	case model.ChoiceRequired:
-		p.OfAny = &sdk.BetaToolChoiceAnyParam{}
+		return &wireChoice{Type: "any"}, nil
 	case model.ChoiceNamed:
-		p.OfTool = &sdk.BetaToolChoiceToolParam{Name: wireName(c.Name)}
-	default:
-		return p, fmt.Errorf("unknown tool choice %q; use one of the model.Choice constants", c.Mode)
+		return &wireChoice{Name: wireName(c.Name), Type: "tool"}, nil
 	}
-	return p, nil
+	return nil, fmt.Errorf("unknown tool choice %q; use one of the model.Choice constants", c.Mode)
 }
 
 // maxName is the API's limit on names, in bytes.
@@ -80,8 +73,8 @@ const maxName = 128
 
 func wireName(name string) string { return provider.WireName(name, maxName) }
 
-// wireID returns the id of a call on the wire. An id that must be changed gets a hash at its end, so that it
-// differs from other ids.
+// wireID returns the id of a call on the wire. An id that must be changed gets a hash at its end,
+// so that it differs from other ids.
 func wireID(id string) string {
 	wire := provider.WireName(id, len(id))
 	if wire != id {

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/anthropictest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -226,7 +226,8 @@ func TestServerTools(t *testing.T) {
 	}
 }
 
-// TestPauseEnds: a paused answer is not continued if the consumer has stopped or if it has no block that can be sent back.
+// TestPauseEnds: a paused answer is not continued if the consumer has stopped or if it has no block
+// that can be sent back.
 func TestPauseEnds(t *testing.T) {
 	for _, block := range []string{`{"type":"text","text":"I search."}`, `{"type":"text","text":"I search."},5`, `{"type":"thinking","thinking":"Hm."}`} {
 		s := anthropictest.New(t, anthropictest.Status(200, `{"id":"msg_1","model":"test","content":[`+block+`],"stop_reason":"pause_turn"}`))
@@ -245,8 +246,8 @@ func TestPauseEnds(t *testing.T) {
 	}
 }
 
-// TestKeyStays: a key is not sent to another host, to which a server redirects, and an error in an answer with status 200
-// does not contain it.
+// TestKeyStays: a key is not sent to another host, to which a server redirects, and an error in an
+// answer with status 200 does not contain it.
 func TestKeyStays(t *testing.T) {
 	const key = "sk-secret-1"
 	other := anthropictest.New(t)

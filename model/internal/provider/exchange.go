@@ -165,6 +165,20 @@ var Client = sync.OnceValue(func() *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: sameHost}
 })
 
+// ClientOr returns a client that sends with c, or Client's if c is nil. A c without a CheckRedirect gets the one of
+// Client, since net/http sends most headers of a request, such as x-api-key, to any host.
+func ClientOr(c *http.Client) *http.Client {
+	switch {
+	case c == nil:
+		return Client()
+	case c.CheckRedirect == nil:
+		own := *c
+		own.CheckRedirect = sameHost
+		return &own
+	}
+	return c
+}
+
 func sameHost(req *http.Request, via []*http.Request) error {
 	from := via[0].URL
 	if len(via) >= 10 || req.URL.Hostname() != from.Hostname() || req.URL.Scheme != from.Scheme && req.URL.Scheme != "https" {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// ReadSize fits about fifty events, which arrive together when the reader is slower than the model.
+	// ReadSize fits about fifty events, which arrive together when the reader is slower than the
+	// model.
 	ReadSize = 16 << 10
 	// drainTime limits the wait for the rest of the body after a complete answer.
 	drainTime = 100 * time.Millisecond
@@ -43,8 +44,9 @@ func (l *Lines) Release() {
 	linesPool.Put(l)
 }
 
-// Next returns the next line without the LF or CRLF at its end. The line is valid until the next call of Next. A CR
-// alone does not end a line, although the standard for server-sent events allows it.
+// Next returns the next line without the LF or CRLF at its end. The line is valid until the next
+// call of Next. A CR alone does not end a line, although the standard for server-sent events allows
+// it.
 func (l *Lines) Next() ([]byte, error) {
 	line, err := l.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -65,8 +67,8 @@ func (l *Lines) Next() ([]byte, error) {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 }
 
-// StreamEnd returns the error for a stream whose reading failed with err before the end of the answer. It returns nil if
-// the model had finished, since nothing is lost.
+// StreamEnd returns the error for a stream whose reading failed with err before the end of the
+// answer. It returns nil if the model had finished, since nothing is lost.
 func StreamEnd(err error, finished bool) error {
 	switch {
 	case finished:
@@ -77,8 +79,9 @@ func StreamEnd(err error, finished bool) error {
 	return err
 }
 
-// Drain reads what follows a complete answer, such as [DONE] and the end of the chunked encoding, so that the
-// connection can be reused. It reads at most 4 KiB: if more follows, a new connection is cheaper.
+// Drain reads what follows a complete answer, such as [DONE] and the end of the chunked encoding,
+// so that the connection can be reused. It reads at most 4 KiB: if more follows, a new connection
+// is cheaper.
 func (x *Exchange) Drain(l *Lines) {
 	if x.Complete && !x.eof {
 		x.timer.Reset(drainTime)

@@ -16,8 +16,8 @@ import (
 
 // The rules for the messages of a request.
 
-// A prefix identifies what comes before a block ("Prefix checks on thinking blocks"): tools, system prompt and
-// messages, without cache breakpoints.
+// A prefix identifies what comes before a block ("Prefix checks on thinking blocks"): tools, system
+// prompt and messages, without cache breakpoints.
 type prefix struct{ hash.Hash }
 
 func newPrefix() *prefix { return &prefix{sha256.New()} }
@@ -98,8 +98,8 @@ func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
 	return m, nil
 }
 
-// order checks that user and assistant take turns. A system message comes between them, before the assistant, or
-// at the end ("Mid-conversation system messages", "Limitations").
+// order checks that user and assistant take turns. A system message comes between them, before the
+// assistant, or at the end ("Mid-conversation system messages", "Limitations").
 func (v *validator) order(i int, messages []wireMessage) error {
 	role := messages[i].role
 	switch {
@@ -200,9 +200,9 @@ func textBlock(where string, o map[string]json.RawMessage) error {
 	return known(where, o, "type", "text", "citations", "cache_control")
 }
 
-// toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define tools in a
-// message"). It refuses to add a tool that is present or remove one that is absent, about which the server may be
-// less strict.
+// toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define
+// tools in a message"). It refuses to add a tool that is present or remove one that is absent,
+// about which the server may be less strict.
 func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage) error {
 	if !slices.Contains(v.betas, "inline-tools-2026-09-15") && !slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
 		return fmt.Errorf("%s: requires the beta header inline-tools-2026-09-15 or mid-conversation-tool-changes-2026-07-01", where)
@@ -317,7 +317,8 @@ func file(where, kind string, o map[string]json.RawMessage) error {
 	return nil
 }
 
-// results checks that message i begins with a result for each call of the previous message, and has no other results.
+// results checks that message i begins with a result for each call of the previous message, and has
+// no other results.
 func results(i int, messages []wireMessage) error {
 	var unanswered []string // the ids of calls without a result
 	if i > 0 && messages[i-1].role == "assistant" {
@@ -351,8 +352,8 @@ func results(i int, messages []wireMessage) error {
 	return nil
 }
 
-// finalThinking checks, if thinking has a budget and the request ends with results, that the message with their calls
-// begins with thinking.
+// finalThinking checks, if thinking has a budget and the request ends with results, that the
+// message with their calls begins with thinking.
 func (v *validator) finalThinking(messages []wireMessage) error {
 	n := len(messages)
 	if messages[n-1].role == "system" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestValidate checks the requests in testdata/requests.jsonl. Want is a part of the error; empty if the API accepts
-// the request.
+// TestValidate checks the requests in testdata/requests.jsonl. Want is a part of the error; empty
+// if the API accepts the request.
 func TestValidate(t *testing.T) {
 	f, err := os.Open("testdata/requests.jsonl")
 	if err != nil {

@@ -50,7 +50,8 @@ func Raw(body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", "text/event-stream")
 }
 
-// Status answers with the given status and body. header is a name, its value, the next name, and so on.
+// Status answers with the given status and body. header is a name, its value, the next name, and so
+// on.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
 	t.plan.Answer = wiretest.Raw(status, body, header...)

@@ -1,6 +1,6 @@
-// Package anthropictest is a server of the Messages API for tests. It implements the real protocol over HTTP,
-// streamed or not as requested, answers each request with the next [Turn], and refuses with status 400 what the
-// real server would: see [Validate].
+// Package anthropictest is a server of the Messages API for tests. It implements the real protocol
+// over HTTP, streamed or not as requested, answers each request with the next [Turn], and refuses
+// with status 400 what the real server would: see [Validate].
 //
 //	s := anthropictest.New(t,
 //		anthropictest.Calls(anthropictest.Call{Name: "add", Args: `{"a":1,"b":2}`}),
@@ -116,7 +116,8 @@ func Serve(turns ...Turn) *Server {
 	return s
 }
 
-// Close stops the server and all running answers, and waits for them to end. It may be called more than once.
+// Close stops the server and all running answers, and waits for them to end. It may be called more
+// than once.
 func (s *Server) Close() { s.fake.Close() }
 
 // RequireKey makes the server refuse other keys with status 401. Such a refusal is not a

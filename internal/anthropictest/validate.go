@@ -12,10 +12,11 @@ import (
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
-// Validate checks the body of a request by the rules of the API reference, "Create a Message", and the refusals of
-// the server. The errors have the server's texts where they are known. It is stricter in two ways: it refuses
-// consecutive messages of one role, which the server joins, and thinking of another model, which the server drops.
-// betas are the values of the header anthropic-beta.
+// Validate checks the body of a request by the rules of the API reference, "Create a Message", and
+// the refusals of the server. The errors have the server's texts where they are known. It is
+// stricter in two ways: it refuses consecutive messages of one role, which the server joins, and
+// thinking of another model, which the server drops. betas are the values of the header
+// anthropic-beta.
 func Validate(body []byte, betas ...string) error {
 	_, _, err := validate(body, betas)
 	return err
@@ -35,8 +36,8 @@ type validator struct {
 	thoughts int             // number of thinking blocks in the paused answer
 }
 
-// validate checks a request. The prefix identifies everything before the answer. If the request continues a paused
-// answer, thoughts is the number of its thinking blocks.
+// validate checks a request. The prefix identifies everything before the answer. If the request
+// continues a paused answer, thoughts is the number of its thinking blocks.
 func validate(body []byte, betas []string) (prefix string, thoughts int, err error) {
 	o, err := wiretest.DecodeObject(body)
 	if err != nil {
@@ -72,7 +73,8 @@ func known(where string, o map[string]json.RawMessage, members ...string) error 
 	return nil
 }
 
-// request checks a request in the order in which the model reads it: tools, system prompt, messages.
+// request checks a request in the order in which the model reads it: tools, system prompt,
+// messages.
 func (v *validator) request(o map[string]json.RawMessage) error {
 	if err := known("", o, requestMembers...); err != nil {
 		return err
@@ -166,7 +168,8 @@ func (v *validator) toolChoice(raw json.RawMessage) error {
 	return nil
 }
 
-// outputConfig checks the effort, and the schema by the rules of "Structured outputs", "JSON Schema limitations".
+// outputConfig checks the effort, and the schema by the rules of "Structured outputs", "JSON Schema
+// limitations".
 func outputConfig(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
@@ -197,8 +200,8 @@ func outputConfig(raw json.RawMessage) error {
 	return closedObjects("output_config.format.schema", f.Schema)
 }
 
-// closedObjects checks that no object in a schema allows additional properties, and that no constraint is
-// unsupported.
+// closedObjects checks that no object in a schema allows additional properties, and that no
+// constraint is unsupported.
 func closedObjects(where string, raw json.RawMessage) error {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) == nil {
