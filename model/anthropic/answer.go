@@ -173,8 +173,16 @@ func (a *answer) event(ev *event, raw json.RawMessage) error {
 // statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). A stream
 // reports only the type.
 var statusOf = map[string]int{
-	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403, "not_found_error": 404,
-	"request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504, "overloaded_error": 529,
+	"invalid_request_error": 400,
+	"authentication_error":  401,
+	"billing_error":         402,
+	"permission_error":      403,
+	"not_found_error":       404,
+	"request_too_large":     413,
+	"rate_limit_error":      429,
+	"api_error":             500,
+	"timeout_error":         504,
+	"overloaded_error":      529,
 }
 
 // failure returns the error that a server reports in a stream.
@@ -221,6 +229,11 @@ func (a *answer) unstreamed(data []byte) error {
 	return nil
 }
 
+// kindOfDelta has the types of blocks that may begin with a delta.
+var kindOfDelta = map[string]string{
+	"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use",
+}
+
 // find returns the last block with an index. If the server left out the start of the block, find
 // starts one of the type that fits the delta, or returns nil if the type of the delta is unknown.
 func (a *answer) find(index int, deltaType string) *answerBlock {
@@ -229,7 +242,7 @@ func (a *answer) find(index int, deltaType string) *answerBlock {
 			return b
 		}
 	}
-	kind := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}[deltaType]
+	kind := kindOfDelta[deltaType]
 	if kind == "" || a.start(index, json.RawMessage(`{"type":"`+kind+`"}`)) != nil {
 		return nil
 	}
@@ -288,7 +301,7 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
 		}
 	default: // the delta is unknown, so a block of an unknown type is incomplete without it
-		b.broken = b.broken || b.kind != "text" && b.kind != "thinking" && b.kind != "tool_use"
+		b.broken = b.broken || !slices.Contains([]string{"text", "thinking", "tool_use"}, b.kind)
 	}
 }
 
@@ -326,12 +339,18 @@ func (a *answer) text(b *answerBlock, s string) {
 	if s == "" || b.kind != "text" {
 		return
 	}
-	if n := len(a.blocks); len(b.text) == 0 && a.lastText && n > 1 && a.blocks[n-1] == b && a.blocks[n-2].kind != "text" {
+	if len(b.text) == 0 && a.lastText && a.afterServerTool(b) {
 		b.gap = len(blockBreak)
 		a.send(&model.TextDelta{Text: blockBreak}, true)
 	}
 	b.text = append(b.text, s...)
 	a.send(&model.TextDelta{Text: s}, true)
+}
+
+// afterServerTool reports whether b is the last block, and the one before it is not text.
+func (a *answer) afterServerTool(b *answerBlock) bool {
+	n := len(a.blocks)
+	return n > 1 && a.blocks[n-1] == b && a.blocks[n-2].kind != "text"
 }
 
 // thinking yields a piece of thinking.
@@ -377,7 +396,8 @@ func (a *answer) finish() error {
 // paused reports whether another request must continue the answer: the server pauses long turns
 // that call its own tools.
 func (a *answer) paused() bool {
-	return a.reason == "pause_turn" && len(a.calls) == 0 && a.pauses < maxPauses && len(a.soFar()) > 0
+	mayPause := len(a.calls) == 0 && a.pauses < maxPauses
+	return a.reason == "pause_turn" && mayPause && len(a.soFar()) > 0
 }
 
 // resume prepares for the rest of a paused answer.

@@ -125,8 +125,8 @@ func (m *Model) generate(
 		if err != nil {
 			return &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 		}
-		a := &answer{yield: yield, origin: m.origin, prefix: b.prefix, names: b.names, renames: b.renames,
-			conversation: req.Messages}
+		a := &answer{yield: yield, origin: m.origin, prefix: b.prefix,
+			names: b.names, renames: b.renames, conversation: req.Messages}
 		err = m.ask(ctx, b, a)
 		for err == nil && a.paused() {
 			next := *b

@@ -35,7 +35,7 @@ type Config struct {
 	MaxTokens int
 
 	Thinking Thinking // the zero value means the model's default
-	Effort   string   // "low" to "max", sent as output_config.effort; empty means the model's default
+	Effort   string   // "low" to "max", sent as output_config.effort; empty means the default
 
 	Cache Cache // how long the provider keeps the beginning of a conversation
 
@@ -149,25 +149,29 @@ func (t Thinking) check(maxTokens int) error {
 	thinks := t.Mode == ThinkingAdaptive || t.Mode == ThinkingBudget
 	switch {
 	case t.Mode == ThinkingBudget && t.Budget < minBudget:
-		return fmt.Errorf("Thinking.Budget is %d; the API requires at least %d tokens", t.Budget, minBudget)
+		return fmt.Errorf("Thinking.Budget is %d; the API requires at least %d tokens",
+			t.Budget, minBudget)
 	case maxTokens > 0 && t.Budget >= maxTokens:
-		return fmt.Errorf("Thinking.Budget is %d; it must be below MaxTokens, which is %d", t.Budget, maxTokens)
+		return fmt.Errorf("Thinking.Budget is %d; it must be below MaxTokens, which is %d",
+			t.Budget, maxTokens)
 	case t.Mode != ThinkingBudget && t.Budget != 0:
 		return fmt.Errorf("Thinking.Budget is set; it needs the mode %q", ThinkingBudget)
 	case !slices.Contains(modes, t.Mode):
 		return fmt.Errorf("Thinking.Mode %q is unknown; use %q, %q, %q or empty",
 			t.Mode, ThinkingAdaptive, ThinkingBudget, ThinkingOff)
 	case t.Display != "" && !thinks:
-		return fmt.Errorf("Thinking.Display is set; it needs the mode %q or %q", ThinkingAdaptive, ThinkingBudget)
+		return fmt.Errorf("Thinking.Display is set; it needs the mode %q or %q",
+			ThinkingAdaptive, ThinkingBudget)
 	}
 	return nil
 }
 
-// complete returns the configuration with its defaults, and the host of the server. It fails as New does.
+// complete returns the configuration with its defaults, and the host of the server. It fails as New
+// does.
 func (cfg Config) complete() (_ Config, host string, err error) {
 	if cfg.Model == "" {
-		return cfg, "", errors.New("no model; set Config.Model (KITBAG_MODEL) to a name the server knows, " +
-			"such as claude-opus-5-5")
+		return cfg, "", errors.New("no model; set Config.Model (KITBAG_MODEL) to a name the server " +
+			"knows, such as claude-opus-5-5")
 	}
 	base := strings.TrimSuffix(strings.TrimRight(cmp.Or(cfg.BaseURL, defaultBaseURL), "/"), "/v1")
 	u, err := url.Parse(base)
@@ -180,15 +184,17 @@ func (cfg Config) complete() (_ Config, host string, err error) {
 		return cfg, "", err
 	}
 	if !cfg.hasKey() && !cfg.signs() && !isLocal(u.Hostname()) {
-		return cfg, "", fmt.Errorf("no key for %s; set ANTHROPIC_API_KEY, or Config.Key in Go; only a server "+
-			"on this machine (ANTHROPIC_BASE_URL), and a Config.HTTPClient whose Transport signs, need none", u.Host)
+		return cfg, "", fmt.Errorf("no key for %s; set ANTHROPIC_API_KEY, or Config.Key in Go; only a "+
+			"server on this machine (ANTHROPIC_BASE_URL) needs none, "+
+			"and a Config.HTTPClient whose Transport signs the requests", u.Host)
 	}
 	cfg.BaseURL = base
 	cfg.ServerTools = slices.Clone(cfg.ServerTools)
 	for i, raw := range cfg.ServerTools { // without white space at the end; see setBreakpoints
 		cfg.ServerTools[i], _ = json.Marshal(raw) // check has found it valid
 	}
-	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, max(defaultMaxTokens, cfg.Thinking.Budget+defaultMaxTokens/2))
+	minTokens := cfg.Thinking.Budget + defaultMaxTokens/2
+	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, max(defaultMaxTokens, minTokens))
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
 	cfg.HTTPClient = provider.ClientOr(cfg.HTTPClient)

@@ -51,7 +51,9 @@ type encoder struct {
 
 // newEncoder returns an encoder for a request with the given tools and system prompt. list has the
 // tools without those that the server runs.
-func (m *Model) newEncoder(tools []json.RawMessage, list *toolList, system []json.RawMessage) *encoder {
+func (m *Model) newEncoder(
+	tools []json.RawMessage, list *toolList, system []json.RawMessage,
+) *encoder {
 	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(),
 		defined: make(map[string]bool, len(list.names)), renames: maps.Clone(list.renames)}
 	for name := range list.names {
@@ -85,16 +87,6 @@ func (e *encoder) add(role string, block json.RawMessage) *json.RawMessage {
 	return b
 }
 
-// marshal encodes a value. It can fail: JSON of the caller may be nested too deeply.
-func (e *encoder) marshal(v any) json.RawMessage {
-	data, err := json.Marshal(v)
-	if err != nil {
-		e.err = cmp.Or(e.err, err)
-		return json.RawMessage("{}")
-	}
-	return data
-}
-
 // userTurns returns the last block of each turn of the user.
 func (e *encoder) userTurns() (ends []*json.RawMessage) {
 	for _, t := range e.turns {
@@ -115,11 +107,11 @@ func (e *encoder) lacksThinking() bool {
 	if n < 2 || kindOf(*e.turns[n-1].blocks[0]) != "tool_result" {
 		return false
 	}
-	return !isThinking(*e.turns[n-2].blocks[0])
+	return !isThinking(kindOf(*e.turns[n-2].blocks[0]))
 }
 
-// isThinking reports whether a block is thinking, which may be redacted.
-func isThinking(block json.RawMessage) bool { return strings.HasSuffix(kindOf(block), "thinking") }
+// isThinking reports whether a type of blocks is thinking, which may be redacted.
+func isThinking(kind string) bool { return kind == "thinking" || kind == "redacted_thinking" }
 
 // kindOf returns the type of a block.
 func kindOf(block json.RawMessage) string {
@@ -177,7 +169,8 @@ func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:
-		return 0, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
+		return 0, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool",
+			m.Role)
 	}
 	return 1, nil
 }
@@ -236,7 +229,7 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 
 // call returns the block of a call.
 func (e *encoder) call(c *message.ToolCall) json.RawMessage {
-	return e.marshal(wireCall{ID: wireID(c.ID), Input: e.input(c), Name: callName(c), Type: "tool_use"})
+	return marshal(wireCall{wireID(c.ID), e.input(c), callName(c), "tool_use"})
 }
 
 // callName returns the name of a call on the wire, which must not be empty.
@@ -257,7 +250,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	w := wireResult{CallID: wireID(c.ID), Type: "tool_result"}
 	if r == nil {
 		w.Content = []json.RawMessage{textBlock("(the call was interrupted and has no result)")}
-		e.add(roleUser, e.marshal(w))
+		e.add(roleUser, marshal(w))
 		return
 	}
 	onlyText := true
@@ -278,7 +271,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	}
 	failed := r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied
 	w.IsError = failed && onlyText // the API refuses an error with files
-	e.add(roleUser, e.marshal(w))
+	e.add(roleUser, marshal(w))
 }
 
 func (e *encoder) user(blocks message.Blocks) {

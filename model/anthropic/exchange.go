@@ -91,9 +91,9 @@ func read(x *provider.Exchange, a *answer) error {
 	return a.finish()
 }
 
-// stream reads server-sent events (HTML Standard, section 9.2) until the end of the answer. Each data
-// line that is JSON is an event, since some servers send no blank lines between events. Other fields
-// are not needed: the data of an event has its type.
+// stream reads server-sent events (HTML Standard, section 9.2) until the end of the answer. Each
+// data line that is JSON is an event, since some servers send no blank lines between events. Other
+// fields are not needed: the data of an event has its type.
 func stream(l *provider.Lines, x *provider.Exchange, a *answer) error {
 	var pending []byte // data of an event whose JSON is spread over several lines
 	for !a.done {

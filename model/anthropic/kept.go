@@ -3,7 +3,6 @@ package anthropic
 import (
 	"encoding/json"
 	"maps"
-	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
@@ -30,64 +29,80 @@ type keptBlock struct {
 
 // kept returns the original blocks of a message, or false if they were not kept or do not fit it.
 // Thinking is left out if anything before it has changed.
-func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []json.RawMessage, ok bool) {
+func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) ([]json.RawMessage, bool) {
 	k := e.keptAnswer(m)
 	if k == nil {
 		return nil, false
 	}
-	text, thoughts := textsOf(m)
-	withThinking := !e.refused.withoutThinking.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
+	rest := contents{calls: calls}
+	rest.text, rest.thoughts = textsOf(m)
+	isUnchanged := k.Prefix == e.sum() && k.Thoughts == provider.Hash(rest.thoughts)
+	withThinking := isUnchanged && !e.refused.withoutThinking.Has(m)
 	e.keptThinking = e.keptThinking || withThinking
+	var blocks []json.RawMessage
 	for _, b := range k.Blocks {
-		kind := jsonString(b.Block["type"])
-		switch kind {
-		case "", "text":
-			if b.Size < 0 || b.Size > len(text) {
-				return nil, false
-			}
-			part := textOf(text[:b.Size])
-			text = text[b.Size:]
-			if kind == "" || part == "" {
-				continue
-			}
-			b.Block["text"] = marshal(part)
-		case "thinking":
-			if !withThinking {
-				continue
-			}
-			if b.Size < 0 || b.Size > len(thoughts) {
-				return nil, false
-			}
-			b.Block["thinking"] = marshal(thoughts[:b.Size])
-			thoughts = thoughts[b.Size:]
-			if b.Block["signature"] == nil {
-				continue
-			}
-		case "redacted_thinking":
-			if !withThinking {
-				continue
-			}
-		case "tool_use":
-			if len(calls) == 0 || jsonString(b.Block["name"]) != wireName(calls[0].Name) {
-				return nil, false
-			}
-			b.Block["name"] = marshal(callName(calls[0]))
-			b.Block["id"], b.Block["input"] = marshal(wireID(calls[0].ID)), e.input(calls[0])
-			calls = calls[1:]
+		if isThinking(jsonString(b.Block["type"])) && !withThinking {
+			continue
 		}
-		data, err := json.Marshal(b.Block)
-		if err != nil {
+		block, ok := e.fill(b, &rest)
+		if !ok {
 			return nil, false
 		}
-		blocks = append(blocks, data)
+		if block != nil {
+			blocks = append(blocks, marshal(block))
+		}
 	}
-	if text != "" || len(calls) > 0 {
+	if rest.text != "" || len(rest.calls) > 0 {
 		return nil, false
 	}
-	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refuses thinking at the end
-		blocks = blocks[:n-1]
+	for n := len(blocks); n > 0 && isThinking(kindOf(blocks[n-1])); n-- {
+		blocks = blocks[:n-1] // the API refuses thinking at the end
 	}
 	return blocks, true
+}
+
+// contents are the contents of a message that no kept block has yet.
+type contents struct {
+	text, thoughts string
+	calls          []*message.ToolCall
+}
+
+// fill returns a kept block with its content, the first of rest, from which fill removes it. The
+// block is nil if it cannot be sent. If the content does not fit the block, ok is false.
+func (e *encoder) fill(b keptBlock, rest *contents) (block map[string]json.RawMessage, ok bool) {
+	var part string
+	switch kind := jsonString(b.Block["type"]); kind {
+	case "", "text":
+		if part, ok = cut(&rest.text, b.Size); kind == "" || textOf(part) == "" {
+			return nil, ok
+		}
+		b.Block["text"] = marshal(part)
+		return b.Block, ok
+	case "thinking":
+		if part, ok = cut(&rest.thoughts, b.Size); b.Block["signature"] == nil {
+			return nil, ok
+		}
+		b.Block["thinking"] = marshal(part)
+		return b.Block, ok
+	case "tool_use":
+		if len(rest.calls) == 0 || jsonString(b.Block["name"]) != wireName(rest.calls[0].Name) {
+			return nil, false
+		}
+		c := rest.calls[0]
+		rest.calls = rest.calls[1:]
+		b.Block["name"], b.Block["id"] = marshal(callName(c)), marshal(wireID(c.ID))
+		b.Block["input"] = e.input(c)
+	}
+	return b.Block, true
+}
+
+// cut removes the first bytes of s and returns them. It fails if s has fewer.
+func cut(s *string, size int) (part string, ok bool) {
+	if size < 0 || size > len(*s) {
+		return "", false
+	}
+	part, *s = (*s)[:size], (*s)[size:]
+	return part, true
 }
 
 // keptAnswer returns the Extra of a message if this model made it, otherwise nil.
@@ -121,7 +136,8 @@ func textsOf(m *message.Message) (text, thoughts string) {
 // extra returns the Extra with the blocks of an answer, or nil if the message alone is enough:
 // texts without citations, and calls.
 func (a *answer) extra() json.RawMessage {
-	k := keptAnswer{Endpoint: a.origin, Prefix: a.prefix, Thoughts: provider.Hash(a.thoughts.String())}
+	thoughts := provider.Hash(a.thoughts.String())
+	k := keptAnswer{Endpoint: a.origin, Prefix: a.prefix, Thoughts: thoughts}
 	plain := true
 	for _, b := range a.blocks {
 		if b.broken {
@@ -177,17 +193,29 @@ func (b *answerBlock) wire() map[string]json.RawMessage {
 	return members
 }
 
-// soFar returns the blocks of a paused answer, with which the request that continues it ends. The
-// API refuses thinking without a signature.
+// soFar returns the blocks of a paused answer, with which the request that continues it ends.
 func (a *answer) soFar() (blocks []*json.RawMessage) {
 	for _, b := range a.blocks {
-		if b.broken || b.kind == "text" && textOf(string(b.text)) == "" || b.kind == "thinking" && b.signature == "" {
-			continue
+		if b.sendable() {
+			data := marshal(b.wire())
+			blocks = append(blocks, &data)
 		}
-		data := marshal(b.wire())
-		blocks = append(blocks, &data)
 	}
 	return blocks
+}
+
+// sendable reports whether the API accepts the block in a request. It refuses blank text, and
+// thinking without a signature.
+func (b *answerBlock) sendable() bool {
+	switch {
+	case b.broken:
+		return false
+	case b.kind == "text":
+		return textOf(string(b.text)) != ""
+	case b.kind == "thinking":
+		return b.signature != ""
+	}
+	return true
 }
 
 // jsonString returns the value of a JSON string, empty for any other JSON.

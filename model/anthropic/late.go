@@ -16,14 +16,16 @@ import (
 
 // lateModels are prefixes of the names of models that are known to support this.
 var lateModels = []string{
-	"claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-mythos-5", "claude-sonnet-5-5", "claude-haiku-5-5",
+	"claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-mythos-5", "claude-sonnet-5-5",
+	"claude-haiku-5-5",
 }
 
 // betaLateTools is the beta feature that a request with such changes needs.
 const betaLateTools = "inline-tools-2026-09-15"
 
 func takesLateTools(name string) bool {
-	return slices.ContainsFunc(lateModels, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	isBegun := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return slices.ContainsFunc(lateModels, isBegun)
 }
 
 // Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
@@ -61,10 +63,10 @@ func (e *encoder) flush() {
 	e.userLast()
 	for _, c := range e.pending {
 		for _, name := range c.Remove {
-			e.add(roleSystem, e.marshal(wireChange{reference(name), "tool_removal"}))
+			e.add(roleSystem, marshal(wireChange{reference(name), "tool_removal"}))
 		}
 		for i := range c.Add {
-			e.add(roleSystem, e.marshal(wireChange{e.added(&c.Add[i]), "tool_addition"}))
+			e.add(roleSystem, marshal(wireChange{e.added(&c.Add[i]), "tool_addition"}))
 		}
 	}
 	e.pending = nil

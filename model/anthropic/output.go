@@ -12,10 +12,11 @@ import (
 // This file makes schemas of answers that the API accepts ("Structured outputs", "JSON Schema
 // limitations").
 
-// answerKeywords are the keywords that the API supports, without those of which only some values are
-// supported and those with schemas.
+// answerKeywords are the keywords that the API supports with any value. Those that have schemas as
+// their values are not among them.
 var answerKeywords = []string{
-	"$ref", "additionalProperties", "const", "description", "enum", "pattern", "required", "title", "type",
+	"$ref", "additionalProperties", "const", "description", "enum", "pattern", "required", "title",
+	"type",
 }
 
 // answerFormats are the formats of strings that the API supports.
@@ -24,8 +25,8 @@ var answerFormats = []string{
 }
 
 // answerSchema returns a schema, or a list of schemas, as the API accepts it: objects have no
-// additional properties, oneOf is anyOf, and constraints that the API refuses are in the description,
-// where the model reads them.
+// additional properties, oneOf is anyOf, and constraints that the API refuses are in the
+// description, where the model reads them.
 func answerSchema(schema json.RawMessage) json.RawMessage {
 	return mapJSON(schema, answerSchema, restrictSchema)
 }

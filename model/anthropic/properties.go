@@ -21,7 +21,10 @@ type renames struct{ toWire, toOwn map[string]string }
 // renameProperties returns a schema with names that the API accepts.
 func renameProperties(schema json.RawMessage) (json.RawMessage, renames) {
 	used, r := map[string]bool{}, renames{map[string]string{}, map[string]string{}}
-	walk := schemaWalk{name: func(name string) string { used[name] = true; return name }, value: func(v json.RawMessage) json.RawMessage { return v }}
+	walk := schemaWalk{
+		name:  func(name string) string { used[name] = true; return name },
+		value: func(v json.RawMessage) json.RawMessage { return v },
+	}
 	walk.schema(schema) // changes nothing
 	for _, own := range slices.Sorted(maps.Keys(used)) {
 		legal := legalProperty(own)
@@ -86,7 +89,9 @@ func renameKeys(value json.RawMessage, names map[string]string) json.RawMessage 
 
 // mapJSON returns a value with a function applied to the items of a list, or to the members of an
 // object.
-func mapJSON(value json.RawMessage, item func(json.RawMessage) json.RawMessage, object func(map[string]json.RawMessage)) json.RawMessage {
+func mapJSON(
+	value json.RawMessage, item func(json.RawMessage) json.RawMessage, object func(map[string]json.RawMessage),
+) json.RawMessage {
 	var items []json.RawMessage
 	if json.Unmarshal(value, &items) == nil && items != nil {
 		for i := range items {
@@ -124,8 +129,8 @@ func (w *schemaWalk) schema(raw json.RawMessage) json.RawMessage {
 				o[keyword] = w.value(v)
 			case "$ref":
 				o[keyword] = w.reference(v)
-			case "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "else", "if", "items", "not", "oneOf",
-				"prefixItems", "then", "unevaluatedItems", "unevaluatedProperties":
+			case "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "else", "if",
+				"items", "not", "oneOf", "prefixItems", "then", "unevaluatedItems", "unevaluatedProperties":
 				o[keyword] = w.schema(v)
 			}
 		}

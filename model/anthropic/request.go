@@ -30,7 +30,7 @@ type body struct {
 	// Features that a server may refuse; see refusals.
 	inlineTools  bool // tools may be added and removed in the conversation
 	forcedChoice bool // a tool must be called
-	thinkingOff  bool // thinking is turned off for this request, although the configuration turns it on
+	thinkingOff  bool // thinking is off for this request, against the configuration
 	keptThinking bool // earlier answers may be sent with their thinking
 }
 
@@ -43,8 +43,8 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Tools that are never open together may have the same name on the wire: then only those of this
-	// request are sent.
+	// Tools that are never open together may have the same name on the wire: then only those of
+	// this request are sent.
 	if b.names = tools.with(changes); b.names == nil {
 		changes = nil
 		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
@@ -52,7 +52,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		}
 		b.names = tools.names
 	}
-	if b.inlineTools { // even without changes, so that the server's cache fits all requests of a conversation
+	if b.inlineTools { // also without changes: the server's cache must fit all requests
 		b.betas = append(slices.Clip(b.betas), betaLateTools)
 	}
 	if textOf(req.System) != "" {
@@ -86,7 +86,7 @@ func (m *Model) setHead(b *body, req *model.Request, lacksThinking bool) error {
 		return err
 	}
 	m.setThinking(b, &w, lacksThinking)
-	if w.Thinking == nil || w.Thinking.Type == ThinkingOff { // otherwise the API refuses a temperature
+	if w.Thinking == nil || w.Thinking.Type == ThinkingOff { // the API refuses both
 		w.Temperature = req.Temperature
 	}
 	w.Output.Effort = m.cfg.Effort
@@ -129,8 +129,8 @@ func (m *Model) setChoice(b *body, w *wireHead, c model.ToolChoice) (err error) 
 }
 
 // setThinking sets the thinking of a request. Thinking is off where the API refuses it: if a tool
-// must be called, if the budget is not below the limit of the answer, and, with a budget, after tool
-// calls that were made without thinking.
+// must be called, if the budget is not below the limit of the answer, and, with a budget, after
+// tool calls that were made without thinking.
 func (m *Model) setThinking(b *body, w *wireHead, lacksThinking bool) {
 	t := m.cfg.Thinking
 	switch t.Mode {
@@ -158,7 +158,8 @@ func override(object, extra map[string]json.RawMessage) error {
 		case !json.Valid(value):
 			return fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)
 		case name == "messages":
-			return fmt.Errorf("extra member %q: messages cannot be an extra; set Request.Messages", name)
+			return fmt.Errorf("extra member %q: messages cannot be an extra; set Request.Messages",
+				name)
 		case name == "stream":
 			return fmt.Errorf("extra member %q cannot be set: answers are always streamed", name)
 		case name == "reasoning_effort":
@@ -178,7 +179,8 @@ func override(object, extra map[string]json.RawMessage) error {
 func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
 	var effort string
 	if err := json.Unmarshal(value, &effort); err != nil {
-		return fmt.Errorf("extra member \"reasoning_effort\" is %.60s; it must be a string, such as \"low\"", value)
+		return fmt.Errorf("extra member \"reasoning_effort\" is %.60s; it must be a string, "+
+			"such as \"low\"", value)
 	}
 	switch effort {
 	case "":

@@ -45,15 +45,11 @@ func encodeTool(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
 	if len(r.toWire) > 0 {
 		all[t.Name] = r
 	}
-	data, err := json.Marshal(wireTool{schema, wireName(t.Name), t.Description})
-	if err != nil {
-		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-	}
-	return data, nil
+	return marshal(wireTool{schema, wireName(t.Name), t.Description}), nil
 }
 
-// encodeChoice converts a choice to the API's form, nil for the API's default. It fails on an unknown
-// mode.
+// encodeChoice converts a choice to the API's form, nil for the API's default. It fails on an
+// unknown mode.
 func encodeChoice(c model.ToolChoice) (*wireChoice, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:

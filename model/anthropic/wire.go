@@ -2,8 +2,8 @@ package anthropic
 
 import "encoding/json"
 
-// The types of this file are parts of a request in the API's form. The order of their fields counts:
-// a server's cache, and the extras of stored messages, depend on the bytes of what came before.
+// The types of this file are parts of a request in the API's form. The order of their fields
+// counts: a server's cache, and the extras of stored messages, depend on the bytes before them.
 
 type (
 	wireText struct {
@@ -85,7 +85,7 @@ type (
 
 func textBlock(s string) json.RawMessage { return marshal(wireText{s, "text"}) }
 
-// marshal encodes a value that always encodes: strings, and JSON that was decoded.
+// marshal encodes a value that cannot fail to encode: strings and valid JSON.
 func marshal(v any) json.RawMessage {
 	data, _ := json.Marshal(v)
 	return data
