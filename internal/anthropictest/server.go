@@ -27,8 +27,9 @@ import (
 type Server struct {
 	URL string // the base URL for a client
 
-	fake wiretest.Server[Request, Turn]
-	key  string // required of clients; empty accepts any
+	wiretest.Server[Request, Turn]
+
+	key string // required of clients; empty accepts any
 }
 
 // A Request is a request of a client, decoded and as received. It must not be changed. If the
@@ -94,49 +95,32 @@ type Tool struct {
 }
 
 // A T is the part of *testing.T that [New] uses.
-type T interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Cleanup(func())
-}
+type T = wiretest.T
 
 // New starts a server that ends with the test. The test fails for an invalid request, for a
 // request after the last turn, and for unused turns.
 func New(t T, turns ...Turn) *Server {
 	t.Helper()
 	s := Serve(turns...)
-	s.fake.CloseWith(t, "anthropictest")
+	s.CloseWith(t, "anthropictest")
 	return s
 }
 
 // Serve starts a server on a port of the loopback interface. The caller closes it.
 func Serve(turns ...Turn) *Server {
 	s := new(Server)
-	s.URL = s.fake.Start(turns, func(t *Turn) *plan { return &t.plan }, s.serve)
+	s.URL = s.Start(turns, func(t *Turn) *plan { return &t.plan }, s.serve)
 	return s
 }
-
-// Close stops the server and all running answers, and waits for them to end. It may be called more
-// than once.
-func (s *Server) Close() { s.fake.Close() }
 
 // RequireKey makes the server refuse other keys with status 401. Such a refusal is not a
 // fault, as a test may want it.
 func (s *Server) RequireKey(key string) *Server {
-	s.fake.Mu.Lock()
-	defer s.fake.Mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.key = key
 	return s
 }
-
-// Requests returns the requests so far, including rejected ones.
-func (s *Server) Requests() []*Request { return s.fake.Requests() }
-
-// Faults returns the errors of the requests so far, without those for a wrong key.
-func (s *Server) Faults() []error { return s.fake.Faults() }
-
-// Remaining returns the number of unused turns, not counting one of [Always].
-func (s *Server) Remaining() int { return s.fake.Remaining() }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -148,7 +132,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
-	turn.answer(w, r, req, s.fake.Closed)
+	turn.answer(w, r, req, s.Closed)
 }
 
 // A refusal is an answer without a turn.
@@ -160,12 +144,12 @@ type refusal struct {
 
 // next records a request and returns the turn that answers it, or a refusal.
 func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
-	s.fake.Mu.Lock()
-	defer s.fake.Mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	req := &Request{Header: r.Header.Clone(), Body: body}
-	req.number = s.fake.Record(req)
+	req.number = s.Record(req)
 	refuse := func(status int, kind string, err error) (*Request, Turn, *refusal) {
-		s.fake.Fault(err)
+		s.Fault(err)
 		return nil, Turn{}, &refusal{status, kind, err}
 	}
 	if s.key != "" && r.Header.Get("X-Api-Key") != s.key {
@@ -185,7 +169,7 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return refuse(http.StatusBadRequest, "invalid_request_error", err)
 	}
 	req.prefix, req.thoughts = prefix, thoughts
-	turn, status, err := s.fake.Next(req)
+	turn, status, err := s.Next(req)
 	if err != nil {
 		kind := "invalid_request_error"
 		if status != http.StatusBadRequest {

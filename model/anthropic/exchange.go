@@ -103,12 +103,12 @@ func stream(l *provider.Lines, x *provider.Exchange, a *answer) error {
 		}
 		data, isData := bytes.CutPrefix(line, []byte("data:"))
 		switch {
-		case isData && len(pending)+len(data) > provider.MaxLine:
-			return httperror.BadAnswer("an event of the stream is too long", pending)
-		case isData && (len(pending) > 0 || !json.Valid(data)):
-			pending = append(append(pending, data...), '\n')
-		case isData:
+		case isData && len(pending) == 0 && json.Valid(data):
 			err = a.data(data)
+		case isData && len(pending)+len(data) > provider.MaxPending:
+			err = httperror.BadAnswer("a part of the stream is not valid JSON", data)
+		case isData:
+			pending = append(append(pending, data...), '\n')
 		case len(line) == 0:
 			err = a.data(pending)
 			pending = pending[:0]

@@ -66,7 +66,7 @@ func (a *answer) handleData(event string, payload []byte) error {
 	}
 	valid, isObject := a.chunk.decode(payload)
 	switch {
-	case !valid && len(a.pending) > maxPending:
+	case !valid && len(a.pending) > provider.MaxPending:
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	case !valid:
 		if len(a.pending) == 0 { // the next line may continue the JSON; at a blank line handleBlankLine fails

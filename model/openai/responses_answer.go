@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // A response turns the events of a Responses API stream into chunks. Servers send the content of an item up to four
@@ -70,7 +71,7 @@ func (r *response) handleData(event string, payload []byte) error {
 	switch valid, matches := ev.decode(payload); {
 	case valid && !matches:
 		return httperror.BadAnswer("an event of the stream does not match the API", payload)
-	case !valid && (len(r.pending) > maxPending || r.pendingLines > maxLines):
+	case !valid && (len(r.pending) > provider.MaxPending || r.pendingLines > maxLines):
 		return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
 	case !valid: // the next line may continue the JSON; at a blank line handleBlankLine fails
 		if len(r.pending) == 0 {

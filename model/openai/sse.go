@@ -9,12 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-const (
-	// maxPending bounds an event whose JSON is spread over several lines.
-	maxPending = 1 << 20
-	// usageTime is how long to wait for the usage after the last text or call of an answer.
-	usageTime = 5 * time.Second
-)
+// usageTime is how long to wait for the usage after the last text or call of an answer.
+const usageTime = 5 * time.Second
 
 // errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")

@@ -114,6 +114,9 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 // in one line.
 const MaxLine = 64 << 20
 
+// MaxPending is the limit, in bytes, of an event whose JSON is spread over several lines.
+const MaxPending = 1 << 20
+
 // ReadUnstreamed returns an answer that is not a stream. For a stream it returns nil and consumes only white space and
 // a byte order mark. The first byte decides: a server may ignore the request's "stream", and send a wrong Content-Type.
 func ReadUnstreamed(r *bufio.Reader) ([]byte, error) {
