@@ -160,7 +160,7 @@ func TestLateToolsRefused(t *testing.T) {
 	}
 }
 
-// refusesTwice is a client whose server refuses requests whose path or body contains text: the first after the second
+// refusesTwice is a transport whose server refuses requests whose path or body contains text: the first after the second
 // has arrived too, and the second after done is closed.
 type refusesTwice struct {
 	status        int
@@ -169,14 +169,14 @@ type refusesTwice struct {
 	arrived, done chan struct{}
 }
 
-func (c *refusesTwice) Do(r *http.Request) (*http.Response, error) {
+func (c *refusesTwice) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
 	}
 	if !strings.Contains(r.URL.Path+string(body), c.text) {
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
-		return http.DefaultClient.Do(r)
+		return http.DefaultTransport.RoundTrip(r)
 	}
 	switch c.refused.Add(1) {
 	case 1:
@@ -209,10 +209,10 @@ func TestSimultaneousRefusals(t *testing.T) {
 		{openai.Config{API: openai.APIResponses}, &model.Request{Messages: append(hi.Messages[:1:1], answer, message.User("And?"))}, 400, "encrypted-rs_r1",
 			"The encrypted content could not be verified."},
 	} {
-		client := &refusesTwice{status: row.status, text: row.text, refusal: row.refusal, arrived: make(chan struct{}), done: make(chan struct{})}
-		row.cfg.HTTPClient = client
+		server := &refusesTwice{status: row.status, text: row.text, refusal: row.refusal, arrived: make(chan struct{}), done: make(chan struct{})}
+		row.cfg.HTTPClient = &http.Client{Transport: server}
 		m := newModel(t, s, row.cfg)
-		done := sync.OnceFunc(func() { close(client.done) })
+		done := sync.OnceFunc(func() { close(server.done) })
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
@@ -223,7 +223,7 @@ func TestSimultaneousRefusals(t *testing.T) {
 			})
 		}
 		both.Wait()
-		if n := client.refused.Load(); n != 2 {
+		if n := server.refused.Load(); n != 2 {
 			t.Errorf("%s: %d requests were refused", row.text, n)
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-
-	sdk "github.com/sashabaranov/go-openai"
 )
 
 // newRequest returns a request without a body. cfg.Header overrides the headers that go-openai would send.
@@ -50,15 +48,11 @@ func (m *Model) do(ctx context.Context, p *protocol, b body) (*http.Response, er
 	return m.cfg.HTTPClient.Do(req)
 }
 
-// keepsHeader reports whether doer is known not to modify the header of a request: a client of net/http without
-// cookies, over a transport of net/http.
-func keepsHeader(doer sdk.HTTPDoer) bool {
-	c, ok := doer.(*http.Client)
-	if !ok || c.Jar != nil {
-		return false
-	}
-	_, ok = c.Transport.(*http.Transport)
-	return ok
+// keepsHeader reports whether a client is known not to modify the header of a request: it has no cookies, and a transport
+// of net/http.
+func keepsHeader(c *http.Client) bool {
+	_, ok := c.Transport.(*http.Transport)
+	return ok && c.Jar == nil
 }
 
 // A body is a request's JSON in parts, which are shared with other requests and never

@@ -67,8 +67,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	sdk "github.com/sashabaranov/go-openai"
-
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
@@ -106,9 +104,10 @@ type Config struct {
 	// package sets. Case does not matter.
 	Header http.Header
 
-	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0. Nil means
-	// a client with the environment's proxies that keeps many idle connections.
-	HTTPClient sdk.HTTPDoer
+	// HTTPClient sends the requests. Its Timeout must be 0. If it has no CheckRedirect, it follows no redirect to
+	// another host, where the key would go. Nil means a client with the environment's proxies that keeps many idle
+	// connections.
+	HTTPClient *http.Client
 
 	// HeaderTimeout limits the wait for an answer to begin; 0 means 5 minutes. IdleTimeout limits the silence within
 	// an answer; 0 means 2 minutes. There is no limit on the whole answer: a stream may take as long as it needs.
@@ -165,9 +164,7 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
-		cfg.HTTPClient = provider.Client()
-	}
+	cfg.HTTPClient = provider.ClientOr(cfg.HTTPClient)
 	m := &Model{cfg: cfg, keepsHeader: keepsHeader(cfg.HTTPClient)}
 	return m, m.chooseProtocol(u.Host)
 }

@@ -119,14 +119,14 @@ func differences(path string, a, b any) (paths []string) {
 	return nil
 }
 
-// capture is a client that records the last request and fails it.
+// capture is a transport that records the last request and fails it.
 type capture struct {
 	method, url string
 	header      http.Header
 	body        []byte
 }
 
-func (c *capture) Do(req *http.Request) (*http.Response, error) {
+func (c *capture) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	*c = capture{req.Method, req.URL.String(), req.Header.Clone(), body}
 	return nil, errors.Join(errors.New("captured"), err)
@@ -171,7 +171,7 @@ func TestRequestsAreGoOpenAIs(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var ours, theirs capture
-			row.cfg.Model, row.cfg.Key, row.cfg.BaseURL, row.cfg.HTTPClient = "m", "secret", "https://llm.example.org/v1", &ours
+			row.cfg.Model, row.cfg.Key, row.cfg.BaseURL, row.cfg.HTTPClient = "m", "secret", "https://llm.example.org/v1", &http.Client{Transport: &ours}
 			m, err := openai.New(row.cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -180,7 +180,7 @@ func TestRequestsAreGoOpenAIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := sdk.DefaultConfig("secret")
-			cfg.BaseURL, cfg.OrgID, cfg.HTTPClient = row.cfg.BaseURL, row.cfg.Organization, &theirs
+			cfg.BaseURL, cfg.OrgID, cfg.HTTPClient = row.cfg.BaseURL, row.cfg.Organization, &http.Client{Transport: &theirs}
 			row.want.Model = "m"
 			client := sdk.NewClientWithConfig(cfg)
 			if row.cfg.NoStream {
