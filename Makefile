@@ -26,6 +26,7 @@ modules:
 tidy:
 	@./internal/modules/tidy.sh
 	@cd internal/heavy/temporalserver/server && GOWORK=off $(GO) mod tidy # which is not in go.work: it requires hundreds of others
+	@cd examples/anthropicclouds && GOWORK=off $(GO) mod tidy # which is not in go.work either
 
 # `make release VERSION=v0.1.0` fills dist/proxy, a module proxy, with all modules of the last commit; it tags and pushes
 # nothing. `make stranger` uses it as others will.
@@ -52,7 +53,20 @@ conformance:
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet work
+	$(GO) vet -tags live ./model/modeltest
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 work
+
+# The example for Bedrock and Vertex, a module that is not in go.work: only it needs the clouds' SDKs.
+.PHONY: clouds
+clouds:
+	cd examples/anthropicclouds && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) test -race ./...
+
+# The contract of models with real servers, for whoever has keys: it needs OPENAI_API_KEY,
+# KITBAG_LIVE_OPENAI_MODEL, ANTHROPIC_API_KEY and KITBAG_LIVE_ANTHROPIC_MODEL, and costs a few cents.
+# It has not been run yet.
+.PHONY: live
+live:
+	$(GO) test -count=1 -v -tags live -run '^TestLive' ./model/modeltest
 
 # What the hot paths allocate, without the race detector, which adds to it, and how many bytes the lists of eight
 # real MCP servers have.
