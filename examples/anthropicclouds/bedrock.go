@@ -32,7 +32,8 @@ func Bedrock(cloud aws.Config, cfg anthropic.Config) (*anthropic.Model, error) {
 	}
 	baseURL := "https://bedrock-runtime." + cloud.Region + ".amazonaws.com"
 	return newModel(cfg, baseURL, func(next http.RoundTripper) http.RoundTripper {
-		return &bedrock{region: cloud.Region, credentials: cloud.Credentials, signer: v4.NewSigner(), next: next}
+		return &bedrock{region: cloud.Region, credentials: cloud.Credentials,
+			signer: v4.NewSigner(), next: next}
 	})
 }
 

@@ -33,7 +33,8 @@ import (
 var cloud = aws.Config{
 	Region: "eu-west-1",
 	Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "secret", SessionToken: "session"}, nil
+		return aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "secret",
+			SessionToken: "session"}, nil
 	}),
 }
 
@@ -57,11 +58,13 @@ func decodeBody(r *http.Request, modelName string, want map[string]string) ([]by
 
 // forward sends a request to a server of the Messages API.
 func forward(ctx context.Context, server string, body []byte) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+messagesPath, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+messagesPath,
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"}}
+	r.Header = http.Header{"Content-Type": {"application/json"},
+		"Anthropic-Version": {"2023-06-01"}}
 	return http.DefaultClient.Do(r)
 }
 
@@ -104,7 +107,8 @@ func serveBedrock(t *testing.T, server string) string {
 		if err := checkSignature(r, data); err != nil {
 			return err
 		}
-		name, ok := strings.CutSuffix(strings.TrimPrefix(r.RequestURI, "/model/"), "/invoke-with-response-stream")
+		name, ok := strings.CutSuffix(strings.TrimPrefix(r.RequestURI, "/model/"),
+			"/invoke-with-response-stream")
 		if name, err = url.PathUnescape(name); err != nil || !ok {
 			return fmt.Errorf("the path is %s, %w", r.RequestURI, err)
 		}
@@ -177,17 +181,21 @@ func converse(t *testing.T, m *anthropic.Model) {
 	req := &model.Request{
 		System:   "Be good.",
 		Messages: []*message.Message{message.User("What is 1+1? <&>")},
-		Tools:    []tool.Info{{Name: "add", Description: "Add.", Input: json.RawMessage(`{"type":"object"}`)}},
+		Tools: []tool.Info{{Name: "add", Description: "Add.",
+			Input: json.RawMessage(`{"type":"object"}`)}},
 	}
 	said, _, err := model.Collect(m.Generate(t.Context(), req))
 	if err != nil || len(said.ToolCalls()) != 1 {
 		t.Fatal(said, err)
 	}
 	call := said.ToolCalls()[0]
-	result := &message.ToolResult{ID: call.ID, Name: call.Name, Blocks: message.Blocks{&message.Text{Text: "2"}}}
-	req.Messages = append(req.Messages, said, &message.Message{Role: message.RoleTool, Blocks: message.Blocks{result}})
+	result := &message.ToolResult{ID: call.ID, Name: call.Name,
+		Blocks: message.Blocks{&message.Text{Text: "2"}}}
+	req.Messages = append(req.Messages, said,
+		&message.Message{Role: message.RoleTool, Blocks: message.Blocks{result}})
 	_, _, err = model.Collect(m.Generate(t.Context(), req))
-	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindUpstream || e.Message != "Overloaded" {
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindUpstream ||
+		e.Message != "Overloaded" {
 		t.Error(err)
 	}
 	said, _, err = model.Collect(m.Generate(t.Context(), req))
@@ -199,7 +207,8 @@ func converse(t *testing.T, m *anthropic.Model) {
 // answers are the answers to converse. The server refuses thinking that was changed on its way.
 func answers(t *testing.T) string {
 	return anthropictest.New(t,
-		anthropictest.Thinking("I add.").Text("So.").Calls(anthropictest.Call{Name: "add", Args: `{"a":1}`}),
+		anthropictest.Thinking("I add.").Text("So.").Calls(anthropictest.Call{Name: "add",
+			Args: `{"a":1}`}),
 		anthropictest.Overloaded(),
 		anthropictest.Text("It is 2.").Expect(func(r *anthropictest.Request) error {
 			if b := r.Messages[1].Content[0]; b.Type != "thinking" || b.Thinking != "I add." {
@@ -224,11 +233,13 @@ func TestVertex(t *testing.T) {
 		const path = "/v1/projects/p-1/locations/europe-west1/publishers/anthropic/models/" +
 			"claude-opus-5-5@20260922:streamRawPredict"
 		h := r.Header
-		if r.RequestURI != path || h.Get("Authorization") != "Bearer token-1" || h.Get("Anthropic-Beta") != "b1" {
+		if r.RequestURI != path || h.Get("Authorization") != "Bearer token-1" ||
+			h.Get("Anthropic-Beta") != "b1" {
 			return fmt.Errorf("%s with the header %v", r.RequestURI, h)
 		}
 		body, err := decodeBody(r, "claude-opus-5-5@20260922",
-			map[string]string{"anthropic_version": `"vertex-2023-10-16"`, "model": "", "stream": "true"})
+			map[string]string{"anthropic_version": `"vertex-2023-10-16"`, "model": "",
+				"stream": "true"})
 		if err != nil {
 			return err
 		}
@@ -243,8 +254,9 @@ func TestVertex(t *testing.T) {
 		return err
 	})
 	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "token-1"})
-	m, err := Vertex(tokens, "p-1", "europe-west1", anthropic.Config{Model: "claude-opus-5-5@20260922",
-		Betas: []string{"b1"}, BaseURL: at})
+	m, err := Vertex(tokens, "p-1", "europe-west1",
+		anthropic.Config{Model: "claude-opus-5-5@20260922",
+			Betas: []string{"b1"}, BaseURL: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +266,8 @@ func TestVertex(t *testing.T) {
 // TestServers checks the hosts of the clouds, and what they need.
 func TestServers(t *testing.T) {
 	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "t"})
-	if _, err := Bedrock(aws.Config{Region: "eu-west-1"}, anthropic.Config{Model: "m"}); err == nil {
+	if _, err := Bedrock(aws.Config{Region: "eu-west-1"},
+		anthropic.Config{Model: "m"}); err == nil {
 		t.Error("Bedrock needs no credentials")
 	}
 	if _, err := Vertex(tokens, "", "eu", anthropic.Config{Model: "m"}); err == nil {
@@ -286,7 +299,8 @@ func TestServers(t *testing.T) {
 func TestExceptions(t *testing.T) {
 	begin := chunk(t, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"So."}}`)
 	exception := func(name string) []byte {
-		return encodeMessage(t, `{"message":"No."}`, ":message-type", "exception", ":exception-type", name)
+		return encodeMessage(t, `{"message":"No."}`, ":message-type", "exception",
+			":exception-type", name)
 	}
 	for _, row := range []struct {
 		stream []byte
@@ -297,10 +311,13 @@ func TestExceptions(t *testing.T) {
 		{exception("validationException"), model.KindInvalidRequest, "No."},
 		{exception("modelStreamErrorException"), model.KindUpstream, "No."},
 		{exception("newException"), model.KindUpstream, "newException No."},
-		{encodeMessage(t, "", ":message-type", "error", ":error-code", "500", ":error-message", "Oh."),
+		{encodeMessage(t, "", ":message-type", "error", ":error-code", "500", ":error-message",
+			"Oh."),
 			model.KindUpstream, "500 Oh."},
-		{encodeMessage(t, "{}", ":message-type", "news"), model.KindConnection, `unknown type "news"`},
-		{encodeMessage(t, "{", ":message-type", "event"), model.KindConnection, "unexpected end of JSON"},
+		{encodeMessage(t, "{}", ":message-type", "news"), model.KindConnection,
+			`unknown type "news"`},
+		{encodeMessage(t, "{", ":message-type", "event"), model.KindConnection,
+			"unexpected end of JSON"},
 		{begin[:len(begin)/2], model.KindConnection, "ended before the answer was finished"},
 		{nil, model.KindConnection, "ended before the answer was finished"},
 	} {
@@ -330,9 +347,11 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 	const event = `{"type":"ping"}`
 	silence := iotest.ErrReader(errors.New("read too far"))
 	e := &eventReader{decoder: eventstream.NewDecoder(),
-		body: io.NopCloser(io.MultiReader(iotest.OneByteReader(bytes.NewReader(chunk(t, event))), silence))}
+		body: io.NopCloser(io.MultiReader(iotest.OneByteReader(bytes.NewReader(chunk(t, event))),
+			silence))}
 	got := make([]byte, len("data: \n\n")+len(event))
-	if _, err := io.ReadFull(iotest.HalfReader(e), got); err != nil || string(got) != "data: "+event+"\n\n" {
+	if _, err := io.ReadFull(iotest.HalfReader(e), got); err != nil ||
+		string(got) != "data: "+event+"\n\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -61,7 +61,8 @@ func (v *validator) conversation(raw json.RawMessage) error {
 		return errors.New(`messages: first message must use the "user" role`)
 	}
 	last := messages[len(messages)-1]
-	if kind := kindOf(last.blocks[len(last.blocks)-1]); last.role == "assistant" && kind != "server_tool_use" && !strings.HasSuffix(kind, "_tool_result") {
+	if kind := kindOf(last.blocks[len(last.blocks)-1]); last.role == "assistant" &&
+		kind != "server_tool_use" && !strings.HasSuffix(kind, "_tool_result") {
 		return errors.New("this model does not support assistant message prefill. The conversation must end with a user message")
 	}
 	for i, m := range messages {
@@ -89,7 +90,8 @@ func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
 	}
 	m.role, _ = wiretest.DecodeString(o["role"])
 	if text, err := wiretest.DecodeString(o["content"]); err == nil {
-		m.blocks = []json.RawMessage{json.RawMessage(wiretest.Marshal(object{"type": "text", "text": text}))}
+		m.blocks = []json.RawMessage{json.RawMessage(wiretest.Marshal(object{"type": "text",
+			"text": text}))}
 		return m, nil
 	}
 	if m.blocks, err = wiretest.DecodeList(o["content"]); err != nil {
@@ -120,12 +122,14 @@ func (v *validator) message(i int, m wireMessage) error {
 	thoughts := 0
 	for n, raw := range m.blocks {
 		where := fmt.Sprintf("messages.%d.content.%d", i, n)
-		kinds := []string{"text", "image", "document", "search_result", "tool_result", "container_upload"}
+		kinds := []string{"text", "image", "document", "search_result", "tool_result",
+			"container_upload"}
 		switch m.role {
 		case "system":
 			kinds = []string{"text", "tool_addition", "tool_removal"}
 		case "assistant":
-			kinds = []string{"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+			kinds = []string{"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use",
+				"web_search_tool_result", "web_fetch_tool_result",
 				"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
 				"mcp_tool_use", "mcp_tool_result", "compaction"}
 		}
@@ -142,8 +146,10 @@ func (v *validator) message(i int, m wireMessage) error {
 		}
 		v.seen.add(m.role, raw)
 	}
-	if kind := kindOf(m.blocks[len(m.blocks)-1]); m.role == "assistant" && strings.HasSuffix(kind, "thinking") {
-		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`", i, kind)
+	if kind := kindOf(m.blocks[len(m.blocks)-1]); m.role == "assistant" &&
+		strings.HasSuffix(kind, "thinking") {
+		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`", i,
+			kind)
 	}
 	v.paused, v.thoughts = "", thoughts
 	if m.role == "assistant" {
@@ -204,7 +210,8 @@ func textBlock(where string, o map[string]json.RawMessage) error {
 // tools in a message"). It refuses to add a tool that is present or remove one that is absent,
 // about which the server may be less strict.
 func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage) error {
-	if !slices.Contains(v.betas, "inline-tools-2026-09-15") && !slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
+	if !slices.Contains(v.betas, "inline-tools-2026-09-15") &&
+		!slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
 		return fmt.Errorf("%s: requires the beta header inline-tools-2026-09-15 or mid-conversation-tool-changes-2026-07-01", where)
 	}
 	var c struct {
@@ -225,8 +232,10 @@ func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage)
 	}
 	at := slices.Index(v.tools, c.Name)
 	switch {
-	case kind == "tool_removal" && at < 0, kind == "tool_addition" && (at >= 0 || !slices.Contains(v.removed, c.Name)):
-		return fmt.Errorf("%s.tool.tool_reference.name: Tool '%s' not found in provided tools", where, c.Name)
+	case kind == "tool_removal" && at < 0, kind == "tool_addition" &&
+		(at >= 0 || !slices.Contains(v.removed, c.Name)):
+		return fmt.Errorf("%s.tool.tool_reference.name: Tool '%s' not found in provided tools",
+			where, c.Name)
 	case kind == "tool_removal":
 		v.tools = slices.Delete(slices.Clone(v.tools), at, at+1)
 		v.removed = append(v.removed, c.Name)
@@ -237,7 +246,8 @@ func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage)
 }
 
 func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
-	if err := known(where, o, "type", "id", "name", "input", "caller", "toolset_name", "cache_control"); err != nil {
+	if err := known(where, o, "type", "id", "name", "input", "caller", "toolset_name",
+		"cache_control"); err != nil {
 		return err
 	}
 	id, _ := wiretest.DecodeString(o["id"])
@@ -258,7 +268,8 @@ func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
 }
 
 func (v *validator) toolResult(where string, o map[string]json.RawMessage) error {
-	if err := known(where, o, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
+	if err := known(where, o, "type", "tool_use_id", "content", "is_error",
+		"cache_control"); err != nil {
 		return err
 	}
 	if o["content"] == nil {
@@ -273,7 +284,8 @@ func (v *validator) toolResult(where string, o map[string]json.RawMessage) error
 	}
 	for i, item := range list {
 		where := fmt.Sprintf("%s.content.%d", where, i)
-		if err := v.block(where, item, "text", "image", "document", "search_result", "tool_reference"); err != nil {
+		if err := v.block(where, item, "text", "image", "document", "search_result",
+			"tool_reference"); err != nil {
 			return err
 		}
 		if string(o["is_error"]) == "true" && kindOf(item) != "text" {
@@ -285,7 +297,8 @@ func (v *validator) toolResult(where string, o map[string]json.RawMessage) error
 
 // file checks the source of an image or a document.
 func file(where, kind string, o map[string]json.RawMessage) error {
-	if err := known(where, o, "type", "source", "title", "context", "citations", "cache_control"); err != nil {
+	if err := known(where, o, "type", "source", "title", "context", "citations",
+		"cache_control"); err != nil {
 		return err
 	}
 	var s struct {
@@ -295,7 +308,8 @@ func file(where, kind string, o map[string]json.RawMessage) error {
 	if err := json.Unmarshal(o["source"], &s); err != nil {
 		return fmt.Errorf("%s.source: %w", where, err)
 	}
-	types := map[string][]string{"image": {"image/jpeg", "image/png", "image/gif", "image/webp"}, "document": {"application/pdf"}}[kind]
+	types := map[string][]string{"image": {"image/jpeg", "image/png", "image/gif", "image/webp"},
+		"document": {"application/pdf"}}[kind]
 	switch {
 	case s.Type == "base64" && !slices.Contains(types, s.MediaType):
 		return fmt.Errorf("%s.source.base64.media_type: Input should be among %q", where, types)

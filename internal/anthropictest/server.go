@@ -153,10 +153,12 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return nil, Turn{}, &refusal{status, kind, err}
 	}
 	if s.key != "" && r.Header.Get("X-Api-Key") != s.key {
-		return nil, Turn{}, &refusal{http.StatusUnauthorized, "authentication_error", errors.New("invalid x-api-key")}
+		return nil, Turn{}, &refusal{http.StatusUnauthorized, "authentication_error",
+			errors.New("invalid x-api-key")}
 	}
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" {
-		return refuse(http.StatusNotFound, "not_found_error", fmt.Errorf("%s %s: Not found", r.Method, r.URL.Path))
+		return refuse(http.StatusNotFound, "not_found_error",
+			fmt.Errorf("%s %s: Not found", r.Method, r.URL.Path))
 	}
 	if err := checkHeader(r.Header); err != nil {
 		return refuse(http.StatusBadRequest, "invalid_request_error", err)
@@ -184,7 +186,8 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 func checkHeader(h http.Header) error {
 	switch {
 	case h.Get("Anthropic-Version") != "2023-06-01":
-		return fmt.Errorf("anthropic-version: %q is not a valid version", h.Get("Anthropic-Version"))
+		return fmt.Errorf("anthropic-version: %q is not a valid version",
+			h.Get("Anthropic-Version"))
 	case h.Get("Content-Type") != "application/json":
 		return fmt.Errorf("content-type: %q is not application/json", h.Get("Content-Type"))
 	}
@@ -205,5 +208,6 @@ func betasOf(h http.Header) (betas []string) {
 func writeError(w http.ResponseWriter, r *refusal) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.status)
-	_ = json.NewEncoder(w).Encode(object{"type": "error", "error": object{"type": r.kind, "message": r.Error()}, "request_id": "req_test"})
+	_ = json.NewEncoder(w).Encode(object{"type": "error",
+		"error": object{"type": r.kind, "message": r.Error()}, "request_id": "req_test"})
 }

@@ -65,7 +65,8 @@ func failed(status int, kind, text string, header ...string) Turn {
 
 // RateLimit answers with status 429 and a Retry-After header.
 func RateLimit(retryAfter string) Turn {
-	return failed(http.StatusTooManyRequests, "rate_limit_error", "This request would exceed your organization's rate limit", "Retry-After", retryAfter)
+	return failed(http.StatusTooManyRequests, "rate_limit_error",
+		"This request would exceed your organization's rate limit", "Retry-After", retryAfter)
 }
 
 // Overloaded answers with status 529.
@@ -212,7 +213,8 @@ func (t Turn) events(req *Request) (out []string) {
 	}
 	start := t.message(req, []object{})
 	start["stop_reason"] = nil
-	start["usage"] = object{"input_tokens": t.usage.Input, "cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite, "output_tokens": 1}
+	start["usage"] = object{"input_tokens": t.usage.Input,
+		"cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite, "output_tokens": 1}
 	emit(object{"type": "message_start", "message": start})
 	for i, b := range t.content(req) {
 		begin, deltas := splitBlock(b)
@@ -223,7 +225,8 @@ func (t Turn) events(req *Request) (out []string) {
 		emit(object{"type": "content_block_stop", "index": i})
 	}
 	emit(object{"type": "message_delta", "delta": object{"stop_reason": t.stopReason(), "stop_sequence": nil},
-		"usage": object{"output_tokens": t.usage.Output, "output_tokens_details": object{"thinking_tokens": t.usage.Thinking}}})
+		"usage": object{"output_tokens": t.usage.Output,
+			"output_tokens_details": object{"thinking_tokens": t.usage.Thinking}}})
 	emit(object{"type": "message_stop"})
 	return out
 }
@@ -270,7 +273,8 @@ func (t Turn) message(req *Request, content []object) object {
 			b["input"] = json.RawMessage(text)
 		}
 	}
-	return object{"id": fmt.Sprintf("msg_%d", req.number), "type": "message", "role": "assistant", "model": req.Model, "content": content,
+	return object{"id": fmt.Sprintf("msg_%d", req.number), "type": "message", "role": "assistant",
+		"model": req.Model, "content": content,
 		"stop_reason": t.stopReason(), "stop_sequence": nil, "usage": object{"input_tokens": t.usage.Input, "output_tokens": t.usage.Output,
 			"cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite,
 			"output_tokens_details": object{"thinking_tokens": t.usage.Thinking}}}

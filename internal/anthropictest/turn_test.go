@@ -22,20 +22,25 @@ func TestAnyBlock(t *testing.T) {
 	} {
 		for _, stream := range []string{"true", "false"} {
 			s := New(t, turn)
-			body := `{"model":"m","max_tokens":1,"stream":` + stream + `,"messages":[{"role":"user","content":"hi"}]}`
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/messages", strings.NewReader(body))
+			body := `{"model":"m","max_tokens":1,"stream":` + stream +
+				`,"messages":[{"role":"user","content":"hi"}]}`
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+				s.URL+"/v1/messages", strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.Header = http.Header{"Anthropic-Version": {"2023-06-01"}, "Content-Type": {"application/json"}}
+			req.Header = http.Header{"Anthropic-Version": {"2023-06-01"},
+				"Content-Type": {"application/json"}}
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
 				t.Errorf("%v, stream %s: %v", turn.blocks, stream, err)
 				continue
 			}
 			data, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != http.StatusOK || len(data) == 0 || stream == "false" && !json.Valid(data) {
-				t.Errorf("%v, stream %s: status %d, %v\n%s", turn.blocks, stream, resp.StatusCode, err, data)
+			if err != nil || resp.StatusCode != http.StatusOK || len(data) == 0 ||
+				stream == "false" && !json.Valid(data) {
+				t.Errorf("%v, stream %s: status %d, %v\n%s", turn.blocks, stream, resp.StatusCode,
+					err, data)
 			}
 			_ = resp.Body.Close()
 		}

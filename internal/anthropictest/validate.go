@@ -67,7 +67,8 @@ var (
 func known(where string, o map[string]json.RawMessage, members ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(members, name) {
-			return fmt.Errorf("%s: Extra inputs are not permitted", strings.TrimPrefix(where+"."+name, "."))
+			return fmt.Errorf("%s: Extra inputs are not permitted",
+				strings.TrimPrefix(where+"."+name, "."))
 		}
 	}
 	return nil
@@ -121,7 +122,8 @@ func (t thinkingConfig) on() bool { return t.Type == "enabled" || t.Type == "ada
 // settings checks thinking, temperature, the choice of a tool and the format of the answer.
 func (v *validator) settings(o map[string]json.RawMessage, maxTokens int) error {
 	if raw := o["thinking"]; raw != nil {
-		if json.Unmarshal(raw, &v.thinking) != nil || !slices.Contains([]string{"enabled", "adaptive", "disabled"}, v.thinking.Type) {
+		if json.Unmarshal(raw, &v.thinking) != nil ||
+			!slices.Contains([]string{"enabled", "adaptive", "disabled"}, v.thinking.Type) {
 			return fmt.Errorf("thinking: Input tag %q found using 'type' does not match any of the expected tags: 'adaptive', 'disabled', 'enabled'", v.thinking.Type)
 		}
 		if !slices.Contains([]string{"", "summarized", "omitted"}, v.thinking.Display) {
@@ -181,7 +183,9 @@ func outputConfig(raw json.RawMessage) error {
 	if err := known("output_config", o, "effort", "format", "task_budget"); err != nil {
 		return err
 	}
-	if effort := o["effort"]; effort != nil && !slices.Contains([]string{`"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`}, string(effort)) {
+	if effort := o["effort"]; effort != nil &&
+		!slices.Contains([]string{`"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`},
+			string(effort)) {
 		return errors.New("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
 	}
 	if o["format"] == nil {
@@ -216,7 +220,8 @@ func closedObjects(where string, raw json.RawMessage) error {
 	if err != nil {
 		return nil // a value, not a schema
 	}
-	if kind, _ := wiretest.DecodeString(o["type"]); kind == "object" && o["properties"] != nil && string(o["additionalProperties"]) != "false" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind == "object" && o["properties"] != nil &&
+		string(o["additionalProperties"]) != "false" {
 		return fmt.Errorf("%s: For 'object' type, 'additionalProperties' must be explicitly set to false", where)
 	}
 	for _, name := range []string{"minimum", "maximum", "minLength", "maxLength", "maxItems"} {
@@ -267,7 +272,8 @@ func (v *validator) tool(where string, raw json.RawMessage) error {
 		return nil
 	}
 	where += ".custom"
-	if err := known(where, o, "type", "name", "description", "input_schema", "cache_control", "strict", "defer_loading", "eager_input_streaming",
+	if err := known(where, o, "type", "name", "description", "input_schema", "cache_control",
+		"strict", "defer_loading", "eager_input_streaming",
 		"allowed_callers", "input_examples"); err != nil {
 		return err
 	}
@@ -294,11 +300,13 @@ func inputSchema(where string, raw json.RawMessage) error {
 	properties, _ := wiretest.DecodeObject(o["properties"])
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		if !propertyRule.MatchString(name) {
-			return fmt.Errorf("%s.properties: Property keys should match pattern '%s'", where, propertyRule)
+			return fmt.Errorf("%s.properties: Property keys should match pattern '%s'", where,
+				propertyRule)
 		}
 	}
 	if err := wiretest.CompileSchema(raw); err != nil {
-		return fmt.Errorf("%s: JSON schema is invalid. It must match JSON Schema draft 2020-12: %w", where, err)
+		return fmt.Errorf("%s: JSON schema is invalid. It must match JSON Schema draft 2020-12: %w",
+			where, err)
 	}
 	return nil
 }
@@ -332,7 +340,8 @@ func (v *validator) breakpoint(where string, o map[string]json.RawMessage) error
 		return nil
 	}
 	var c struct{ Type, TTL string }
-	if json.Unmarshal(raw, &c) != nil || c.Type != "ephemeral" || c.TTL != "" && c.TTL != "5m" && c.TTL != "1h" {
+	if json.Unmarshal(raw, &c) != nil || c.Type != "ephemeral" || c.TTL != "" && c.TTL != "5m" &&
+		c.TTL != "1h" {
 		return fmt.Errorf("%s.cache_control: Input should be of the type 'ephemeral' with a ttl of '5m' or '1h'", where)
 	}
 	v.caches = append(v.caches, c.TTL)

@@ -27,7 +27,8 @@ func TestValidate(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := Validate(row.Body, row.Betas...)
-		if (err == nil) != (row.Want == "") || err != nil && !strings.Contains(err.Error(), row.Want) {
+		if (err == nil) != (row.Want == "") || err != nil &&
+			!strings.Contains(err.Error(), row.Want) {
 			t.Errorf("%s: %v, want %q", row.Why, err, row.Want)
 		}
 	}

@@ -23,12 +23,15 @@ type addIn struct {
 	B int `json:"b"`
 }
 
-var add = tool.Must(tool.New("add", "Adds two numbers.", func(_ context.Context, in addIn) (int, error) {
+var add = tool.Must(tool.New("add", "Adds two numbers.", runAdd,
+	tool.Options{ReadOnly: true, Parallel: true}))
+
+func runAdd(_ context.Context, in addIn) (int, error) {
 	if in.B == 13 {
 		return 0, errors.New("13 brings bad luck")
 	}
 	return in.A + in.B, nil
-}, tool.Options{ReadOnly: true, Parallel: true}))
+}
 
 // thoughts returns a check that a request has n blocks of thinking.
 func thoughts(n int) func(*anthropictest.Request) error {
@@ -40,27 +43,35 @@ func thoughts(n int) func(*anthropictest.Request) error {
 	}
 }
 
+// hasBadLuck checks that a request ends with the result 5 and the error of add.
+func hasBadLuck(r *anthropictest.Request) error {
+	last := r.Messages[len(r.Messages)-1].Content
+	if len(last) != 2 || last[0].IsError || !last[1].IsError {
+		return fmt.Errorf("results %+v", last)
+	}
+	if last[0].Content.Text() != "5" || !strings.Contains(last[1].Content.Text(), "bad luck") {
+		return fmt.Errorf("results %+v", last)
+	}
+	return nil
+}
+
 // TestAgent has an agent work over several steps, with overload, parallel calls and a failed one,
 // in two turns. Thinking goes back in each step.
 func TestAgent(t *testing.T) {
-	call := func(b string) anthropictest.Call {
-		return anthropictest.Call{Name: "add", Args: `{"a":2,"b":` + b + `}`}
-	}
-	for _, thinking := range []anthropic.Thinking{{Mode: anthropic.ThinkingAdaptive}, {Mode: anthropic.ThinkingBudget, Budget: 4000}} {
+	call := func(b string) anthropictest.Call { return addCall(`{"a":2,"b":` + b + `}`) }
+	for _, thinking := range []anthropic.Thinking{adaptive, budgeted} {
 		s := anthropictest.New(t,
 			anthropictest.Overloaded(),
-			anthropictest.Thinking("Two sums.").Text("I add.").Calls(call("3"), call("13")).Expect(thoughts(0)),
-			anthropictest.Thinking("One failed.").Calls(call("4")).Expect(thoughts(1), func(r *anthropictest.Request) error {
-				last := r.Messages[len(r.Messages)-1].Content
-				if len(last) != 2 || last[0].Content.Text() != "5" || last[0].IsError || !last[1].IsError || !strings.Contains(last[1].Content.Text(), "bad luck") {
-					return fmt.Errorf("results %+v", last)
-				}
-				return nil
-			}),
+			anthropictest.Thinking("Two sums.").Text("I add.").Calls(call("3"), call("13")).
+				Expect(thoughts(0)),
+			anthropictest.Thinking("One failed.").Calls(call("4")).
+				Expect(thoughts(1), hasBadLuck),
 			anthropictest.Text("It is 6.").Expect(thoughts(2)),
 			anthropictest.Thinking("Again.").Text("Still 6.").Expect(thoughts(2)))
-		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: thinking}), middleware.RetryConfig{Base: time.Millisecond})
-		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Add.", Policy: permission.Policy{TrustReadOnly: true}})
+		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: thinking}),
+			middleware.RetryConfig{Base: time.Millisecond})
+		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Add.",
+			Policy: permission.Policy{TrustReadOnly: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,17 +85,21 @@ func TestAgent(t *testing.T) {
 	}
 }
 
+// overloaded is an error event.
+const overloaded = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
+
 // TestChaos has agents work with a server that fails at random in every way. Each run ends with the
 // answer, and no request is refused.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		steps, failed := 0, 0
-		s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(func(r *anthropictest.Request) anthropictest.Turn {
+		turn := func(*anthropictest.Request) anthropictest.Turn {
 			next := anthropictest.Text("Done.").Thinking("").Text("Really.")
 			if steps < 6 {
-				next = anthropictest.Thinking(strings.Repeat("Hm. ", random.IntN(9))).Text("I add.").
-					Calls(anthropictest.Call{Name: "add", Args: fmt.Sprintf(`{"a":%d,"b":3}`, random.Int32())}, anthropictest.Call{Name: "add", Args: `{"a":2,"b":13}`})
+				call := addCall(fmt.Sprintf(`{"a":%d,"b":3}`, random.Int32()))
+				next = anthropictest.Thinking(strings.Repeat("Hm. ", random.IntN(9))).
+					Text("I add.").Calls(call, addCall(`{"a":2,"b":13}`))
 			}
 			if random.IntN(3) == 0 {
 				next = next.Ping()
@@ -100,15 +115,17 @@ func TestChaos(t *testing.T) {
 			case 3:
 				return next.CutAfter(random.IntN(900))
 			case 4:
-				return anthropictest.Raw("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n")
+				return anthropictest.Raw("event: error\ndata: " + overloaded + "\n\n")
 			}
 			failed--
 			steps++
 			return next
-		})))
-		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}}),
+		}
+		s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(turn)))
+		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: budgeted}),
 			middleware.RetryConfig{Base: time.Microsecond, MaxWait: time.Microsecond})
-		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Policy: permission.Policy{TrustReadOnly: true}})
+		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add),
+			Policy: permission.Policy{TrustReadOnly: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,13 +145,15 @@ func TestReplyAs(t *testing.T) {
 	type answer struct {
 		Sum int `json:"sum" jsonschema:"minimum=0"`
 	}
-	s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(func(r *anthropictest.Request) anthropictest.Turn {
+	turn := func(r *anthropictest.Request) anthropictest.Turn {
 		if len(r.Tools) == 0 {
 			return anthropictest.Text(`{"sum":5}`)
 		}
 		return anthropictest.Calls(anthropictest.Call{Name: r.Tools[0].Name, Args: `{"sum":5}`})
-	})))
-	a, err := agent.New(agent.Config{Toolkit: toolkit.Of(), Model: newModel(t, s, anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}})})
+	}
+	s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(turn)))
+	m := newModel(t, s, anthropic.Config{Thinking: adaptive})
+	a, err := agent.New(agent.Config{Toolkit: toolkit.Of(), Model: m})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/anthropictest"
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
 	"github.com/kitbag-go/kitbag/model/internal/providertest"
 )
@@ -16,7 +15,8 @@ func TestAnswers(t *testing.T) {
 	providertest.Archives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
 		status, body, header := providertest.Answer(t, part("options"), part("answer"))
 		s := anthropictest.New(t, anthropictest.Status(status, body, header...))
-		msg, fin, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
-		return strings.ReplaceAll(providertest.Render(t, msg, fin, err), strings.TrimPrefix(s.URL, "http://"), "SERVER")
+		msg, fin, err := ask(t, newModel(t, s, anthropic.Config{}), hi)
+		return strings.ReplaceAll(providertest.Render(t, msg, fin, err),
+			strings.TrimPrefix(s.URL, "http://"), "SERVER")
 	})
 }

@@ -201,7 +201,10 @@ func (cfg Config) complete() (_ Config, host string, err error) {
 	return cfg, u.Host, nil
 }
 
-func isWebURL(u *url.URL) bool { return u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") }
+func isWebURL(u *url.URL) bool {
+	return u.Host != "" &&
+		(u.Scheme == "http" || u.Scheme == "https")
+}
 
 // isLocal reports whether a host is this machine.
 func isLocal(host string) bool {
@@ -209,7 +212,8 @@ func isLocal(host string) bool {
 }
 
 func (cfg *Config) hasKey() bool {
-	return cfg.Key != "" || cfg.Header.Get("X-Api-Key") != "" || cfg.Header.Get("Authorization") != ""
+	return cfg.Key != "" || cfg.Header.Get("X-Api-Key") != "" ||
+		cfg.Header.Get("Authorization") != ""
 }
 
 // signs reports whether the client may sign the requests.

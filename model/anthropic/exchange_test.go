@@ -18,14 +18,14 @@ func TestConnectionsAreKept(t *testing.T) {
 	whole := `{"id":"msg_1","model":"m","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn"}`
 	for why, turn := range map[string]anthropictest.Turn{
 		"streams":       anthropictest.Text(strings.Repeat("word ", 500)),
-		"calls":         anthropictest.Calls(anthropictest.Call{Name: "add", Args: `{"a":1}`}),
+		"calls":         anthropictest.Calls(addCall(`{"a":1}`)),
 		"whole answers": anthropictest.Status(200, whole),
 		"errors":        anthropictest.Overloaded(),
 	} {
 		s := anthropictest.New(t, anthropictest.Always(turn))
 		m := newModel(t, s, anthropic.Config{})
 		for range 10 {
-			_, _, _ = model.Collect(m.Generate(t.Context(), hi))
+			_, _, _ = ask(t, m, hi)
 		}
 		if n := s.Connections(); n != 1 {
 			t.Errorf("%s: %d connections", why, n)
@@ -39,7 +39,7 @@ func TestHeader(t *testing.T) {
 	for range 2 { // the betas of a request do not stay for the next one
 		m := newModel(t, s, anthropic.Config{Key: "k", Betas: []string{"b1"}, LateTools: &late,
 			Header: http.Header{"x-api-key": {"other"}, "anthropic-beta": {"b0"}}})
-		if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+		if _, _, err := ask(t, m, hi); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,20 +65,21 @@ func TestKeyStaysWithOwnClient(t *testing.T) {
 	other := anthropictest.New(t, anthropictest.Text("ok"))
 	elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
 	redirect := func(url string) anthropictest.Turn {
-		return anthropictest.Status(http.StatusPermanentRedirect, "", "Location", url+"/v1/messages")
+		return anthropictest.Status(http.StatusPermanentRedirect, "", "Location",
+			url+"/v1/messages")
 	}
 	s := anthropictest.New(t, redirect(elsewhere), redirect(other.URL))
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
 	m := newModel(t, s, anthropic.Config{Key: "sk-secret", HTTPClient: client})
-	_, _, err := model.Collect(m.Generate(t.Context(), hi))
+	_, _, err := ask(t, m, hi)
 	if err == nil || !strings.Contains(err.Error(), "to which") {
 		t.Error(err)
 	}
 	if n := len(other.Requests()); n != 0 {
 		t.Errorf("the other host got %d requests", n)
 	}
-	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+	if _, _, err := ask(t, m, hi); err != nil {
 		t.Error(err)
 	}
 	if client.CheckRedirect != nil {
@@ -110,9 +111,10 @@ func TestSigningClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = model.Collect(m.Generate(t.Context(), hi))
+	_, _, err = ask(t, m, hi)
 	e, ok := errors.AsType[*model.Error](err)
-	if !ok || e.Kind != model.KindAuthentication || !strings.Contains(e.Message, "the credentials of Config.HTTPClient") {
+	if !ok || e.Kind != model.KindAuthentication ||
+		!strings.Contains(e.Message, "the credentials of Config.HTTPClient") {
 		t.Error(err)
 	}
 }
@@ -120,10 +122,12 @@ func TestSigningClient(t *testing.T) {
 // TestEventLimit: an event that never becomes valid JSON fails at the limit, however long its lines
 // are.
 func TestEventLimit(t *testing.T) {
-	for _, line := range []string{"data: [1,\n", "data: [\"" + strings.Repeat("x", 100<<10) + "\",\n", "data: [" + strings.Repeat("1,", 1<<20) + "\n"} {
+	for _, line := range []string{"data: [1,\n", "data: [\"" + strings.Repeat("x", 100<<10) +
+		"\",\n", "data: [" + strings.Repeat("1,", 1<<20) + "\n"} {
 		s := anthropictest.New(t, anthropictest.Raw(strings.Repeat(line, (2<<20)/len(line)+1)))
-		_, _, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
-		if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindUpstream || !strings.Contains(e.Message, "not valid JSON") {
+		_, _, err := ask(t, newModel(t, s, anthropic.Config{}), hi)
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindUpstream ||
+			!strings.Contains(e.Message, "not valid JSON") {
 			t.Errorf("%.20q: %v", line, err)
 		}
 	}

@@ -56,52 +56,79 @@ func sentBody(t rapid.TB, cfg anthropic.Config, req *model.Request) []byte {
 	return r.body
 }
 
+// What drawn messages consist of.
+var (
+	someText = rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000<", "\xff"})
+	someFile = rapid.SampledFrom([]*message.Data{
+		{},
+		{MediaType: "image/png"},
+		{MediaType: "image/png", Bytes: []byte{1}},
+		{MediaType: "image/png", URL: "https://x.org/a.png"},
+		{MediaType: "image/png", URL: "file:///a.png"},
+		{MediaType: "image/svg+xml", Bytes: []byte("<svg/>")},
+		{MediaType: "application/pdf", Bytes: []byte("%PDF")},
+		{MediaType: "application/pdf", Name: "a.pdf", URL: "http://x.org/a.pdf"},
+		{MediaType: "text/plain", Name: "a", Bytes: []byte("a")},
+		{MediaType: "text/plain", Bytes: []byte(" ")},
+		{MediaType: "text/plain", Bytes: []byte{0xff}},
+		{MediaType: "audio/mpeg", Bytes: []byte{1}},
+	})
+	someExtra = rapid.SampledFrom([]string{
+		"",
+		`[1]`,
+		`{"blocks":7}`,
+		`{"endpoint":"api.openai.com gpt","items":[{"item":{"type":"reasoning"}}]}`,
+		`{"endpoint":"api.anthropic.com other","blocks":[]}`,
+		fromTest + `"blocks":[{"block":{"type":"thinking","signature":"s"},"size":2}]}`,
+		fromTest + `"prefix":"x","thoughts":"y","blocks":[{"block":{"type":"text"},"size":900}]}`,
+		fromTest + `"blocks":[{"block":{"type":"tool_use","name":"c"}},{"size":-1}]}`,
+	})
+	someInput   = rapid.SampledFrom([]string{`{}`, `{"a":1}`, `[]`, ``, `{`, `null`})
+	someOutcome = rapid.SampledFrom([]message.Outcome{
+		"", message.OutcomeError, message.OutcomeDenied, message.OutcomeInterrupted,
+	})
+	someID   = rapid.SampledFrom([]string{"c", "functions.a:", "é"})
+	someName = rapid.SampledFrom([]string{"a.b", "c", "", strings.Repeat("long", 50)})
+	someRole = rapid.SampledFrom([]message.Role{
+		message.RoleUser, message.RoleSystem, message.RoleAssistant, message.RoleAssistant,
+		message.RoleTool, message.RoleTool,
+	})
+)
+
+// fromTest begins an extra of the model that sentBody calls.
+const fromTest = `{"endpoint":"api.anthropic.com test",`
+
 // drawMessages draws a conversation with every irregularity that the model accepts. Only duplicate
 // ids are excluded.
 func drawMessages(t *rapid.T) (msgs []*message.Message) {
-	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000<", "\xff"})
-	file := rapid.SampledFrom([]*message.Data{
-		{MediaType: "image/png", Bytes: []byte{1}}, {MediaType: "image/png"}, {MediaType: "image/svg+xml", Bytes: []byte("<svg/>")},
-		{MediaType: "image/png", URL: "https://x.org/a.png"}, {MediaType: "image/png", URL: "file:///a.png"}, {MediaType: "application/pdf", Bytes: []byte("%PDF")},
-		{MediaType: "application/pdf", Name: "a.pdf", URL: "http://x.org/a.pdf"}, {MediaType: "text/plain", Name: "a", Bytes: []byte("a")},
-		{MediaType: "text/plain", Bytes: []byte(" ")}, {MediaType: "text/plain", Bytes: []byte{0xff}}, {MediaType: "audio/mpeg", Bytes: []byte{1}}, {}})
-	extra := rapid.SampledFrom([]string{"", `{"endpoint":"api.openai.com gpt","items":[{"item":{"type":"reasoning"}}]}`, `{"endpoint":"api.anthropic.com other","blocks":[]}`,
-		`{"endpoint":"api.anthropic.com test","blocks":[{"block":{"type":"thinking","signature":"s"},"size":2}]}`,
-		`{"endpoint":"api.anthropic.com test","prefix":"x","thoughts":"y","blocks":[{"block":{"type":"text"},"size":900}]}`,
-		`{"endpoint":"api.anthropic.com test","blocks":[{"block":{"type":"tool_use","name":"c"}},{"size":-1}]}`, `[1]`, `{"blocks":7}`})
-	input := rapid.SampledFrom([]string{`{}`, `{"a":1}`, `[]`, ``, `{`, `null`})
-	outcome := rapid.SampledFrom([]message.Outcome{"", message.OutcomeError, message.OutcomeDenied, message.OutcomeInterrupted})
 	var calls []*message.ToolCall
 	ids := 0
 	for range rapid.IntRange(1, 12).Draw(t, "messages") {
-		m := &message.Message{Role: rapid.SampledFrom([]message.Role{message.RoleUser, message.RoleSystem, message.RoleAssistant, message.RoleAssistant, message.RoleTool, message.RoleTool}).Draw(t, "role")}
+		m := &message.Message{Role: someRole.Draw(t, "role")}
 		switch m.Role {
 		case message.RoleAssistant:
-			m.Blocks = message.Blocks{&message.Thinking{Text: "hm", Extra: json.RawMessage(extra.Draw(t, "extra"))}, &message.Text{Text: text.Draw(t, "text")}}
-			if rapid.Bool().Draw(t, "picture") {
-				m.Blocks = append(m.Blocks, file.Draw(t, "file"), &message.Hint{Text: text.Draw(t, "hint")}, &message.Unknown{Type: "x", Raw: json.RawMessage(`{"type":"x"}`)})
-			}
+			m.Blocks = drawAnswer(t)
 			for range rapid.IntRange(0, 3).Draw(t, "calls") {
 				ids++
-				c := &message.ToolCall{ID: fmt.Sprint(rapid.SampledFrom([]string{"c", "functions.a:", "é"}).Draw(t, "id"), ids),
-					Name: rapid.SampledFrom([]string{"a.b", "c", "", strings.Repeat("long", 50)}).Draw(t, "name"), Input: json.RawMessage(input.Draw(t, "input"))}
+				c := &message.ToolCall{ID: fmt.Sprint(someID.Draw(t, "id"), ids),
+					Name: someName.Draw(t, "name"), Input: json.RawMessage(someInput.Draw(t, "input"))}
 				calls = append(calls, c)
 				m.Blocks = append(m.Blocks, c)
 			}
 		case message.RoleTool:
 			for _, c := range calls {
 				if rapid.IntRange(0, 3).Draw(t, "answered") > 0 {
-					m.Blocks = append(m.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: outcome.Draw(t, "outcome"),
-						Blocks: message.Blocks{&message.Text{Text: text.Draw(t, "result")}, file.Draw(t, "file")}[:rapid.IntRange(0, 2).Draw(t, "blocks")]})
+					m.Blocks = append(m.Blocks, drawResult(t, c))
 				}
 			}
 			if rapid.Bool().Draw(t, "last") {
 				calls = nil
 			}
 		default:
-			m.Blocks = message.Blocks{&message.Text{Text: text.Draw(t, "text")}}
+			m.Blocks = message.Blocks{&message.Text{Text: someText.Draw(t, "text")}}
 			if rapid.Bool().Draw(t, "more") {
-				m.Blocks = append(m.Blocks, file.Draw(t, "file"), &message.Hint{Source: "summary", Text: text.Draw(t, "hint")})
+				hint := &message.Hint{Source: "summary", Text: someText.Draw(t, "hint")}
+				m.Blocks = append(m.Blocks, someFile.Draw(t, "file"), hint)
 			}
 		}
 		msgs = append(msgs, m)
@@ -109,18 +136,69 @@ func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	return append(msgs, message.User("end"))[:len(msgs)+rapid.IntRange(0, 1).Draw(t, "end")]
 }
 
+// drawAnswer draws the blocks of an answer without its calls.
+func drawAnswer(t *rapid.T) message.Blocks {
+	blocks := message.Blocks{
+		&message.Thinking{Text: "hm", Extra: json.RawMessage(someExtra.Draw(t, "extra"))},
+		&message.Text{Text: someText.Draw(t, "text")},
+	}
+	if rapid.Bool().Draw(t, "picture") {
+		unknown := &message.Unknown{Type: "x", Raw: json.RawMessage(`{"type":"x"}`)}
+		hint := &message.Hint{Text: someText.Draw(t, "hint")}
+		blocks = append(blocks, someFile.Draw(t, "file"), hint, unknown)
+	}
+	return blocks
+}
+
+func drawResult(t *rapid.T, c *message.ToolCall) *message.ToolResult {
+	blocks := message.Blocks{
+		&message.Text{Text: someText.Draw(t, "result")},
+		someFile.Draw(t, "file"),
+	}
+	return &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: someOutcome.Draw(t, "outcome"),
+		Blocks: blocks[:rapid.IntRange(0, 2).Draw(t, "blocks")]}
+}
+
+// The settings of drawn requests.
+var (
+	someCache = rapid.SampledFrom([]anthropic.Cache{
+		anthropic.CacheShort, anthropic.CacheHour, anthropic.CacheOff,
+	})
+	someThinking = rapid.SampledFrom([]anthropic.Thinking{{}, adaptive, budgeted,
+		{Mode: anthropic.ThinkingOff}})
+	someSystem      = rapid.SampledFrom([]string{"s", "", " "})
+	someTemperature = rapid.SampledFrom([]*float64{nil, new(1.0)})
+	someChoice      = rapid.SampledFrom([]model.ToolChoice{{}, {Mode: model.ChoiceNone},
+		{Mode: model.ChoiceRequired}, {Mode: model.ChoiceNamed, Name: "a.b"}})
+)
+
+// adaptive and budgeted are configurations with thinking.
+var (
+	adaptive = anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}
+	budgeted = anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}
+)
+
 // TestEveryRequestIsValid: the API accepts the request for any conversation and configuration.
 // Encoding it again gives the same bytes.
 func TestEveryRequestIsValid(t *testing.T) {
+	const alternatives = `{"anyOf":[{"properties":{"a":{}},"required":["a"]},true]}`
+	tools := []tool.Info{
+		{Name: "a.b"},
+		{Name: "c", Description: "C.", Input: json.RawMessage(alternatives)},
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := anthropic.Config{Cache: rapid.SampledFrom([]anthropic.Cache{anthropic.CacheShort, anthropic.CacheHour, anthropic.CacheOff}).Draw(t, "cache"),
-			Thinking: rapid.SampledFrom([]anthropic.Thinking{{}, {Mode: anthropic.ThinkingAdaptive}, {Mode: anthropic.ThinkingBudget, Budget: 2000}, {Mode: anthropic.ThinkingOff}}).Draw(t, "thinking")}
-		one := 1.0
-		req := &model.Request{System: rapid.SampledFrom([]string{"s", "", " "}).Draw(t, "system"), Messages: append([]*message.Message{message.User("first")}, drawMessages(t)...),
-			MaxTokens: rapid.SampledFrom([]int{0, 500, 2000, 2001}).Draw(t, "max"), Temperature: rapid.SampledFrom([]*float64{nil, &one}).Draw(t, "temperature")}
+		cfg := anthropic.Config{
+			Cache:    someCache.Draw(t, "cache"),
+			Thinking: someThinking.Draw(t, "thinking"),
+		}
+		req := &model.Request{
+			System:      someSystem.Draw(t, "system"),
+			Messages:    append([]*message.Message{message.User("first")}, drawMessages(t)...),
+			MaxTokens:   rapid.SampledFrom([]int{0, 500, 2000, 2001}).Draw(t, "max"),
+			Temperature: someTemperature.Draw(t, "temperature"),
+		}
 		if rapid.Bool().Draw(t, "tools") {
-			req.Tools = []tool.Info{{Name: "a.b"}, {Name: "c", Description: "C.", Input: json.RawMessage(`{"anyOf":[{"properties":{"a":{}},"required":["a"]},true]}`)}}
-			req.Choice = rapid.SampledFrom([]model.ToolChoice{{}, {Mode: model.ChoiceNone}, {Mode: model.ChoiceRequired}, {Mode: model.ChoiceNamed, Name: "a.b"}}).Draw(t, "choice")
+			req.Tools, req.Choice = tools, someChoice.Draw(t, "choice")
 		}
 		body := sentBody(t, cfg, req)
 		if err := anthropictest.Validate(body); err != nil {
@@ -157,7 +235,7 @@ func TestAcceptsChatRequests(t *testing.T) {
 			continue
 		}
 		s := anthropictest.New(t, anthropictest.Always(anthropictest.Text("ok")))
-		if _, _, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), &req)); err == nil {
+		if _, _, err := ask(t, newModel(t, s, anthropic.Config{}), &req); err == nil {
 			sent++
 		} else {
 			t.Log(name, err)
@@ -184,6 +262,15 @@ func openaiTurn(n int) openaitest.Turn {
 	return openaitest.Text("Done.")
 }
 
+// Parts of answers; the blocks of a server tool have a number.
+const (
+	citation = `{"type":"char_location","cited_text":"2","document_index":0,` +
+		`"document_title":null,"start_char_index":0,"end_char_index":1}`
+	searchBlock = `{"type":"server_tool_use","id":"srvtoolu_%d","name":"web_search",` +
+		`"input":{"query":"sky"}}`
+	foundBlock = `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_%d","content":[]}`
+)
+
 func anthropicTurn(n int) anthropictest.Turn {
 	call := func(i int) anthropictest.Call {
 		return anthropictest.Call{ID: fmt.Sprintf("toolu_%d_%d", n, i), Name: "add", Args: `{"a":1}`}
@@ -192,12 +279,13 @@ func anthropicTurn(n int) anthropictest.Turn {
 	case 0:
 		return anthropictest.Thinking("I add.").Calls(call(0))
 	case 1:
-		return anthropictest.Thinking("Two of them.").Redacted().Text("Let me see.").Calls(call(0)).Thinking("And another one.").Calls(call(1))
+		return anthropictest.Thinking("Two of them.").Redacted().Text("Let me see.").
+			Calls(call(0)).Thinking("And another one.").Calls(call(1))
 	case 2:
-		return anthropictest.Thinking("").Cited("It is 2.", `{"type":"char_location","cited_text":"2","document_index":0,"document_title":null,"start_char_index":0,"end_char_index":1}`)
+		return anthropictest.Thinking("").Cited("It is 2.", citation)
 	case 3:
-		return anthropictest.Text("I search.").Block(fmt.Sprintf(`{"type":"server_tool_use","id":"srvtoolu_%d","name":"web_search","input":{"query":"2"}}`, n)).
-			Block(fmt.Sprintf(`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_%d","content":[]}`, n)).Text("Found.")
+		return anthropictest.Text("I search.").Block(fmt.Sprintf(searchBlock, n)).
+			Block(fmt.Sprintf(foundBlock, n)).Text("Found.")
 	case 4:
 		return anthropictest.Calls(call(0), call(1))
 	case 5:
@@ -213,11 +301,14 @@ func TestMoves(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		n := 0
-		claude := anthropictest.New(t, anthropictest.Always(anthropictest.Func(func(*anthropictest.Request) anthropictest.Turn { n++; return anthropicTurn(n) })))
-		gpt := openaitest.New(t, openaitest.Always(openaitest.Func(func(*openaitest.Request) openaitest.Turn { n++; return openaiTurn(n) }))).Allow("reasoning_content")
+		claude := anthropictest.New(t, anthropictest.Always(anthropictest.Func(
+			func(*anthropictest.Request) anthropictest.Turn { n++; return anthropicTurn(n) })))
+		gpt := openaitest.New(t, openaitest.Always(openaitest.Func(
+			func(*openaitest.Request) openaitest.Turn { n++; return openaiTurn(n) })))
+		gpt.Allow("reasoning_content")
 		models := []model.Model{
-			newModel(t, claude, anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}}),
-			newModel(t, claude, anthropic.Config{Model: "other", Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}, Cache: anthropic.CacheHour}),
+			newModel(t, claude, anthropic.Config{Thinking: adaptive}),
+			newModel(t, claude, anthropic.Config{Model: "other", Thinking: budgeted, Cache: anthropic.CacheHour}),
 			newModel(t, claude, anthropic.Config{Model: "third"}),
 		}
 		for _, api := range []openai.API{openai.APIChat, openai.APIResponses} {
@@ -237,7 +328,8 @@ func TestMoves(t *testing.T) {
 			if seed == 0 { // another model at every step
 				m = models[step*2%len(models)]
 			}
-			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{System: "Add.", Messages: said, Tools: addTool, Digest: "d"}))
+			req := &model.Request{System: "Add.", Messages: said, Tools: addTool, Digest: "d"}
+			msg, _, err := ask(t, m, req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +362,7 @@ func TestThinkingAfterAChange(t *testing.T) {
 	base := model.Request{System: "s", Messages: hi.Messages, Tools: addTool, Digest: "d"}
 	ask := func(req model.Request) *message.Message {
 		t.Helper()
-		msg, _, err := model.Collect(m.Generate(t.Context(), &req))
+		msg, _, err := ask(t, m, &req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,14 +399,14 @@ func TestThinkingAfterAChange(t *testing.T) {
 
 // TestCut cuts a stream at every byte: the answer is whole, or there is an error.
 func TestCut(t *testing.T) {
-	turn := anthropictest.Thinking("Hm.").Text("Héllo.").Calls(anthropictest.Call{Name: "add", Args: `{"a":1}`})
-	whole, _, err := model.Collect(newModel(t, anthropictest.New(t, turn), anthropic.Config{}).Generate(t.Context(), hi))
+	turn := anthropictest.Thinking("Hm.").Text("Héllo.").Calls(addCall(`{"a":1}`))
+	whole, _, err := ask(t, newModel(t, anthropictest.New(t, turn), anthropic.Config{}), hi)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 0; ; n++ {
 		s := anthropictest.New(t, turn.CutAfter(n))
-		msg, fin, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
+		msg, fin, err := ask(t, newModel(t, s, anthropic.Config{}), hi)
 		s.Close()
 		if err == nil {
 			if msg.Text() != whole.Text() || len(msg.ToolCalls()) != 1 || fin.Reason != model.FinishToolCalls {

@@ -68,9 +68,10 @@ func TestLateMoves(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		n := 0
-		s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(func(*anthropictest.Request) anthropictest.Turn {
+		turn := func(*anthropictest.Request) anthropictest.Turn {
 			n++
-			call := anthropictest.Call{Name: []string{"a", "b_b", "c", "d"}[random.IntN(4)], Args: "{}"}
+			name := []string{"a", "b_b", "c", "d"}[random.IntN(4)]
+			call := anthropictest.Call{Name: name, Args: "{}"}
 			switch n % 4 {
 			case 0:
 				return anthropictest.Thinking("I call.").Calls(call)
@@ -80,17 +81,18 @@ func TestLateMoves(t *testing.T) {
 				return anthropictest.Thinking("Hm.")
 			}
 			return anthropictest.Thinking("Hm.").Text("Yes.").Calls(call)
-		})))
+		}
+		s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(turn)))
 		shows := newModel(t, s, anthropic.Config{LateTools: &late})
 		plain := newModel(t, s, anthropic.Config{})
-		talk := &providertest.Conversation{Messages: []*message.Message{message.User("hi")}, Open: []string{"a"}}
+		talk := &providertest.Conversation{Messages: hi.Messages[:1:1], Open: []string{"a"}}
 		last, changes := "", 0
 		for range 50 {
 			m := shows
 			if random.IntN(8) == 0 {
 				m = plain
 			}
-			msg, _, err := model.Collect(m.Generate(t.Context(), talk.Request()))
+			msg, _, err := ask(t, m, talk.Request())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,8 +104,8 @@ func TestLateMoves(t *testing.T) {
 					t.Fatalf("sent %s\nafter %s", prefix, last)
 				}
 				last = prefix
-				if len(msg.Text())+len(msg.ToolCalls()) == 0 { // an answer of thinking alone is not sent back, so the changes before it move
-					last = ""
+				if len(msg.Text())+len(msg.ToolCalls()) == 0 {
+					last = "" // thinking alone is not sent back, so the changes before it move
 				}
 				changes = max(changes, bytes.Count(body, []byte(`"tool_addition"`)))
 			}
@@ -122,7 +124,8 @@ func TestLateMoves(t *testing.T) {
 				}
 			case 1:
 				if random.IntN(10) == 0 { // compaction
-					talk.Messages, talk.Head, last = providertest.Edit(talk.Messages, providertest.Compact), nil, ""
+					talk.Messages = providertest.Edit(talk.Messages, providertest.Compact)
+					talk.Head, last = nil, ""
 				}
 			}
 		}
@@ -132,6 +135,12 @@ func TestLateMoves(t *testing.T) {
 	}
 }
 
+// saying returns a tool with a fixed result.
+func saying(text, name, description string) tool.Tool {
+	say := func(context.Context, addIn) (string, error) { return text, nil }
+	return tool.Must(tool.New(name, description, say, tool.Options{ReadOnly: true}))
+}
+
 // TestLateAgent has an agent open a group and close it again at 100,000 tokens. Each request
 // repeats at least 99 % of the one before, and the thinking stays.
 func TestLateAgent(t *testing.T) {
@@ -139,24 +148,31 @@ func TestLateAgent(t *testing.T) {
 	var group toolkit.Group
 	group.Name, group.Description = "sums", "Adds numbers."
 	for i := range 10 {
-		group.Tools = append(group.Tools, tool.Must(tool.New(fmt.Sprintf("add%d", i), "Adds.", func(context.Context, addIn) (string, error) { return "5", nil }, tool.Options{ReadOnly: true})))
+		group.Tools = append(group.Tools, saying("5", fmt.Sprintf("add%d", i), "Adds."))
 	}
-	now := tool.Must(tool.New("now", "Tells the time.", func(context.Context, struct{}) (string, error) { return "noon", nil }, tool.Options{ReadOnly: true}))
-	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{now}}, Groups: []toolkit.Group{group}})
+	tk, err := toolkit.New(toolkit.Config{
+		Basic:  toolkit.Group{Tools: []tool.Tool{saying("noon", "now", "Tells the time.")}},
+		Groups: []toolkit.Group{group},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	set := func(open bool) anthropictest.Turn {
-		return anthropictest.Thinking("I need sums.").Calls(anthropictest.Call{Name: "reset_tools", Args: fmt.Sprintf(`{"sums":%v}`, open)})
+		args := fmt.Sprintf(`{"sums":%v}`, open)
+		return anthropictest.Thinking("I need sums.").
+			Calls(anthropictest.Call{Name: "reset_tools", Args: args})
 	}
 	s := anthropictest.New(t,
-		anthropictest.Thinking("The time?").Calls(anthropictest.Call{Name: "now", Args: "{}"}),
+		anthropictest.Thinking("The time?").Calls(anthropictest.Call{Name: "now", Args: `{"a":1,"b":2}`}),
 		set(true),
-		anthropictest.Thinking("I add.").Calls(anthropictest.Call{Name: "add7", Args: `{"a":2,"b":3}`}),
+		anthropictest.Thinking("I add.").
+			Calls(anthropictest.Call{Name: "add7", Args: `{"a":2,"b":3}`}),
 		set(false),
 		anthropictest.Text("It is 5.").Expect(thoughts(4)))
-	a, err := agent.New(agent.Config{Model: newModel(t, s, anthropic.Config{LateTools: &late, ContextWindow: 1_000_000}), Toolkit: tk,
-		Policy: permission.Policy{Mode: permission.ModeBypass}})
+	a, err := agent.New(agent.Config{
+		Model:   newModel(t, s, anthropic.Config{LateTools: &late, ContextWindow: 1_000_000}),
+		Toolkit: tk, Policy: permission.Policy{Mode: permission.ModeBypass},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,51 +201,74 @@ func TestLateNames(t *testing.T) {
 	talk.Request()
 	talk.Open = []string{"a", "b_b"}
 	s := anthropictest.New(t, anthropictest.Calls(anthropictest.Call{Name: "b_b", Args: "{}"}))
-	msg, _, err := model.Collect(newModel(t, s, anthropic.Config{LateTools: &late}).Generate(t.Context(), talk.Request()))
+	msg, _, err := ask(t, newModel(t, s, anthropic.Config{LateTools: &late}), talk.Request())
 	if err != nil || msg.ToolCalls()[0].Name != "b_b" {
 		t.Error(providertest.JSON(t, msg), err)
 	}
 }
 
+// fault is an error in the API's form.
+func fault(kind, text string) string {
+	return fmt.Sprintf(`{"type":"error","error":{"type":%q,"message":%q},"request_id":"req_1"}`,
+		kind, text)
+}
+
+// What servers refuse.
+const (
+	noSystem   = "role 'system' is not supported on this model"
+	noBeta     = "Unexpected value(s) `inline-tools-2026-09-15` for the `anthropic-beta` header"
+	noForced   = "tool_choice: type 'any' is not supported by this model"
+	noDisabled = "thinking: 'disabled' is not supported by this model"
+)
+
+// forced is a request for a call of a tool.
+var forced = &model.Request{Messages: hi.Messages, Tools: addTool,
+	Choice: model.ToolChoice{Mode: model.ChoiceRequired}}
+
 // TestRefusals: what a server refuses is left out of the repeated request and of later ones.
 func TestRefusals(t *testing.T) {
-	refuse := func(text string) anthropictest.Turn {
-		return anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":`+fmt.Sprintf("%q", text)+`}}`)
-	}
-	ok := anthropictest.Text("ok")
-	adaptive := anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}
-	forced := &model.Request{Messages: hi.Messages, Tools: addTool, Choice: model.ToolChoice{Mode: model.ChoiceRequired}}
 	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a"}}
 	talk.Request()
 	talk.Open = []string{"a", "b"}
 	added := talk.Request()
+	plain, withLate := anthropic.Config{}, anthropic.Config{LateTools: &late}
+	thinking := anthropic.Config{Thinking: adaptive}
+	off := anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingOff}}
 	for _, row := range []struct {
-		why    string
-		cfg    anthropic.Config
-		req    *model.Request
-		turns  []anthropictest.Turn
-		absent string // in all requests but the first
-		fails  bool
+		why      string
+		cfg      anthropic.Config
+		req      *model.Request
+		refusals []string
+		absent   string // in all requests but the first
+		fails    bool   // otherwise the server answers after the refusals
 	}{
-		{"late tools", anthropic.Config{LateTools: &late}, added, []anthropictest.Turn{refuse("role 'system' is not supported on this model"), ok, ok}, "tool_addition", false},
-		{"the beta of late tools", anthropic.Config{LateTools: &late}, added, []anthropictest.Turn{refuse("Unexpected value(s) `inline-tools-2026-09-15` for the `anthropic-beta` header"), ok, ok}, "tool_addition", false},
-		{"the beta without a change", anthropic.Config{LateTools: &late}, hi, []anthropictest.Turn{refuse("Unexpected value(s) `inline-tools-2026-09-15` for the `anthropic-beta` header"), ok, ok}, "tool_addition", false},
-		{"a forced choice", anthropic.Config{}, forced, []anthropictest.Turn{refuse("tool_choice: type 'any' is not supported by this model"), ok, ok}, `"any"`, false},
-		{"a forced choice and thinking", anthropic.Config{Thinking: adaptive}, forced, []anthropictest.Turn{refuse("tool_choice: type 'any' is not supported by this model"), ok, ok}, `"disabled"`, false},
-		{"thinking that is off", anthropic.Config{Thinking: adaptive}, forced, []anthropictest.Turn{refuse("thinking: 'disabled' is not supported by this model"), ok, ok}, `"disabled"`, false},
-		{"both", anthropic.Config{Thinking: adaptive}, forced, []anthropictest.Turn{refuse("thinking: 'disabled' is not supported by this model"), refuse("tool_choice: 'any' forces tool use"), ok, ok}, `"disabled"`, false},
-		{"thinking that is configured to be off", anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingOff}}, forced, []anthropictest.Turn{refuse("thinking: 'disabled' is not supported by this model")}, "", true},
-		{"a choice that is not forced", anthropic.Config{}, hi, []anthropictest.Turn{refuse("tool_choice: nope")}, "", true},
-		{"again", anthropic.Config{}, forced, []anthropictest.Turn{refuse("tool_choice: nope"), refuse("tool_choice: nope")}, `"any"`, true},
+		{"late tools", withLate, added, []string{noSystem}, "tool_addition", false},
+		{"the beta of late tools", withLate, added, []string{noBeta}, "tool_addition", false},
+		{"the beta without a change", withLate, hi, []string{noBeta}, "tool_addition", false},
+		{"a forced choice", plain, forced, []string{noForced}, `"any"`, false},
+		{"a forced choice and thinking", thinking, forced, []string{noForced}, `"disabled"`, false},
+		{"thinking that is off", thinking, forced, []string{noDisabled}, `"disabled"`, false},
+		{"both", thinking, forced, []string{noDisabled, "tool_choice: 'any' forces tool use"},
+			`"disabled"`, false},
+		{"thinking that is configured to be off", off, forced, []string{noDisabled}, "", true},
+		{"a choice that is not forced", plain, hi, []string{noForced}, "", true},
+		{"again", plain, forced, []string{noForced, noForced}, `"any"`, true},
 	} {
-		s := anthropictest.New(t, row.turns...)
+		var turns []anthropictest.Turn
+		for _, text := range row.refusals {
+			turns = append(turns, anthropictest.Status(400, fault("invalid_request_error", text)))
+		}
+		if !row.fails {
+			turns = append(turns, anthropictest.Text("ok"), anthropictest.Text("ok"))
+		}
+		s := anthropictest.New(t, turns...)
 		m := newModel(t, s, row.cfg)
-		_, _, err := model.Collect(m.Generate(t.Context(), row.req))
+		_, _, err := ask(t, m, row.req)
 		if (err != nil) != row.fails {
 			t.Errorf("%s: %v", row.why, err)
 		}
 		if !row.fails {
-			if _, _, err := model.Collect(m.Generate(t.Context(), row.req)); err != nil {
+			if _, _, err := ask(t, m, row.req); err != nil {
 				t.Errorf("%s, later: %v", row.why, err)
 			}
 		}
@@ -261,31 +300,35 @@ func (c *refusesBoth) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.refused.Add(1)
 	c.arrived.Done()
 	c.arrived.Wait()
-	text := fmt.Sprintf(`{"type":"error","error":{"type":"invalid_request_error","message":%q}}`, c.refusal)
-	return &http.Response{StatusCode: 400, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+	text := fault("invalid_request_error", c.refusal)
+	return &http.Response{StatusCode: 400, Header: http.Header{},
+		Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
 // TestSimultaneousRefusals sends two requests before the server refuses the first: both are sent
 // again.
 func TestSimultaneousRefusals(t *testing.T) {
-	s := anthropictest.New(t, append([]anthropictest.Turn{anthropictest.Thinking("Hm.").Text("Yes.")}, slices.Repeat([]anthropictest.Turn{anthropictest.Text("ok")}, 8)...)...)
-	answer, _, err := model.Collect(newModel(t, s, anthropic.Config{}).Generate(t.Context(), hi))
+	thinks := []anthropictest.Turn{anthropictest.Thinking("Hm.").Text("Yes.")}
+	oks := slices.Repeat([]anthropictest.Turn{anthropictest.Text("ok")}, 8)
+	s := anthropictest.New(t, slices.Concat(thinks, oks)...)
+	answer, _, err := ask(t, newModel(t, s, anthropic.Config{}), hi)
 	if err != nil {
 		t.Fatal(err)
 	}
 	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a"}}
 	talk.Request()
 	talk.Open = []string{"a", "b"}
-	forced := &model.Request{Messages: hi.Messages, Tools: addTool, Choice: model.ToolChoice{Mode: model.ChoiceRequired}}
+	sure := append(hi.Messages[:1:1], answer, message.User("Sure?"))
 	for _, row := range []struct {
 		cfg           anthropic.Config
 		req           *model.Request
 		text, refusal string
 	}{
-		{anthropic.Config{LateTools: &late}, talk.Request(), "tool_addition", "role 'system' is not supported on this model"},
-		{anthropic.Config{}, forced, `"any"`, "tool_choice: type 'any' is not supported by this model"},
-		{anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}}, forced, `"disabled"`, "thinking: 'disabled' is not supported by this model"},
-		{anthropic.Config{}, &model.Request{Messages: append(hi.Messages[:1:1], answer, message.User("Sure?")), System: hi.System}, `"signature"`, "Invalid `signature` in `thinking` block"},
+		{anthropic.Config{LateTools: &late}, talk.Request(), "tool_addition", noSystem},
+		{anthropic.Config{}, forced, `"any"`, noForced},
+		{anthropic.Config{Thinking: adaptive}, forced, `"disabled"`, noDisabled},
+		{anthropic.Config{}, &model.Request{Messages: sure, System: hi.System}, `"signature"`,
+			"Invalid `signature` in `thinking` block"},
 	} {
 		server := &refusesBoth{text: row.text, refusal: row.refusal}
 		server.arrived.Add(2)
@@ -294,7 +337,7 @@ func TestSimultaneousRefusals(t *testing.T) {
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
-				if _, _, err := model.Collect(m.Generate(t.Context(), row.req)); err != nil {
+				if _, _, err := ask(t, m, row.req); err != nil {
 					t.Errorf("%s: %v", row.text, err)
 				}
 			})
@@ -309,12 +352,14 @@ func TestSimultaneousRefusals(t *testing.T) {
 // TestLostThinking: thinking that the server no longer accepts is left out, also of later requests.
 func TestLostThinking(t *testing.T) {
 	s := anthropictest.New(t, anthropictest.Thinking("Hm.").Text("Yes."),
-		anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `+"`signature` in `thinking`"+` block"}}`).Expect(thoughts(1)),
-		anthropictest.Thinking("Oh.").Text("Yes.").Expect(thoughts(0)), anthropictest.Text("Yes.").Expect(thoughts(1)))
+		anthropictest.Status(400, fault("invalid_request_error",
+			"messages.1.content.0: Invalid `signature` in `thinking` block")).Expect(thoughts(1)),
+		anthropictest.Thinking("Oh.").Text("Yes.").Expect(thoughts(0)),
+		anthropictest.Text("Yes.").Expect(thoughts(1)))
 	m := newModel(t, s, anthropic.Config{})
 	said := slices.Clone(hi.Messages)
 	for range 3 {
-		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: said}))
+		msg, _, err := ask(t, m, &model.Request{Messages: said})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +380,8 @@ func TestReveals(t *testing.T) {
 		{anthropic.Config{Model: "claude-opus-4-5"}, false},
 		{anthropic.Config{Model: "claude-opus-5-5", LateTools: &no}, false},
 		{anthropic.Config{Model: "claude-opus-5-5", BaseURL: "https://gateway.example.org"}, false},
-		{anthropic.Config{Model: "other", BaseURL: "https://gateway.example.org", LateTools: &late}, true},
+		{anthropic.Config{Model: "other", BaseURL: "https://gateway.example.org", LateTools: &late},
+			true},
 	} {
 		row.cfg.Key = "k"
 		m, err := anthropic.New(row.cfg)

@@ -26,10 +26,13 @@ func served(t *testing.T, turn anthropictest.Turn) model.Model {
 
 // TestContract runs the contract of all models, with servers that fail and hang in several places.
 func TestContract(t *testing.T) {
-	calling := anthropictest.Thinking("Hm.").Text("I add.").Calls(anthropictest.Call{Name: "add", Args: `{"a":2}`}, anthropictest.Call{Name: "add", Args: `{"a":3}`})
-	for _, fails := range []anthropictest.Turn{anthropictest.Overloaded(), anthropictest.RateLimit("1"), calling.CutAfter(500)} {
+	calling := anthropictest.Thinking("Hm.").Text("I add.").Calls(addCall(`{"a":2}`),
+		addCall(`{"a":3}`))
+	for _, fails := range []anthropictest.Turn{anthropictest.Overloaded(),
+		anthropictest.RateLimit("1"), calling.CutAfter(500)} {
 		for _, hangs := range []anthropictest.Turn{anthropictest.Hang(), calling.HangAfter(500)} {
-			modeltest.Run(t, served(t, calling), modeltest.Options{Fails: served(t, fails), Hangs: served(t, hangs)})
+			modeltest.Run(t, served(t, calling),
+				modeltest.Options{Fails: served(t, fails), Hangs: served(t, hangs)})
 		}
 	}
 }

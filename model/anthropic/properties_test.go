@@ -44,13 +44,14 @@ func TestProperties(t *testing.T) {
 				s := anthropictest.New(t, anthropictest.Thinking("Hm.").Calls(anthropictest.Call{Name: "t", Args: string(row.Wire)}), anthropictest.Text("ok"))
 				m := newModel(t, s, anthropic.Config{LateTools: &late})
 				req.Messages = hi.Messages
-				answer, _, err := model.Collect(m.Generate(t.Context(), req))
+				answer, _, err := ask(t, m, req)
 				if err != nil {
 					t.Fatal(err)
 				}
 				sameJSON(t, "the call", answer.ToolCalls()[0].Input, row.Own)
-				req.Messages = append([]*message.Message{hi.Messages[0]}, answer, providertest.Results(answer))
-				if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil {
+				req.Messages = append([]*message.Message{hi.Messages[0]}, answer,
+					providertest.Results(answer))
+				if _, _, err := ask(t, m, req); err != nil {
 					t.Fatal(err)
 				}
 				var body struct {

@@ -156,7 +156,8 @@ func override(object, extra map[string]json.RawMessage) error {
 		value := bytes.TrimSpace(extra[name])
 		switch {
 		case !json.Valid(value):
-			return fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)
+			return fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name,
+				value)
 		case name == "messages":
 			return fmt.Errorf("extra member %q: messages cannot be an extra; set Request.Messages",
 				name)

@@ -27,7 +27,7 @@ func TestRequests(t *testing.T) {
 			}
 		}
 		s := anthropictest.New(t, anthropictest.Always(anthropictest.Text("ok")))
-		_, _, err := model.Collect(newModel(t, s, cfg).Generate(t.Context(), &req))
+		_, _, err := ask(t, newModel(t, s, cfg), &req)
 		if len(s.Requests()) == 0 {
 			return fmt.Sprintf("none sent: %v\n", err)
 		}

@@ -15,6 +15,7 @@ func TestTimeouts(t *testing.T) {
 		Finish: "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n",
 		End:    "data: {\"type\":\"message_stop\"}\n\n",
 	}, func(c *http.Client) (model.Model, error) {
-		return anthropic.New(anthropic.Config{Model: "m", BaseURL: "http://localhost", HTTPClient: c})
+		return anthropic.New(anthropic.Config{Model: "m", BaseURL: "http://localhost",
+			HTTPClient: c})
 	})
 }

@@ -31,7 +31,8 @@ func lookup(t *testing.T, names ...string) []string {
 		}
 	}
 	if len(missing) > 0 {
-		t.Fatalf("set %s: a live test needs a key and the name of a model", strings.Join(missing, " and "))
+		t.Fatalf("set %s: a live test needs a key and the name of a model",
+			strings.Join(missing, " and "))
 	}
 	return values
 }
@@ -39,14 +40,16 @@ func lookup(t *testing.T, names ...string) []string {
 func TestLiveOpenAI(t *testing.T) {
 	env := lookup(t, "OPENAI_API_KEY", "KITBAG_LIVE_OPENAI_MODEL")
 	testLive(t, env[0], func(key string, client *http.Client) (model.Model, error) {
-		return openai.New(openai.Config{Model: env[1], BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: key, HTTPClient: client})
+		return openai.New(openai.Config{Model: env[1], BaseURL: os.Getenv("OPENAI_BASE_URL"),
+			Key: key, HTTPClient: client})
 	})
 }
 
 func TestLiveAnthropic(t *testing.T) {
 	env := lookup(t, "ANTHROPIC_API_KEY", "KITBAG_LIVE_ANTHROPIC_MODEL")
 	testLive(t, env[0], func(key string, client *http.Client) (model.Model, error) {
-		return anthropic.New(anthropic.Config{Model: env[1], BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: key, HTTPClient: client})
+		return anthropic.New(anthropic.Config{Model: env[1],
+			BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: key, HTTPClient: client})
 	})
 }
 
@@ -69,7 +72,8 @@ func testLive(
 	said := []*message.Message{message.User("Hello, world.")}
 	for why, req := range map[string]*model.Request{
 		"text": {System: system, Messages: said},
-		"call": {Messages: said, Tools: []tool.Info{providertest.Tool("greet")}, Choice: model.ToolChoice{Mode: model.ChoiceNamed, Name: "greet"}},
+		"call": {Messages: said, Tools: []tool.Info{providertest.Tool("greet")},
+			Choice: model.ToolChoice{Mode: model.ChoiceNamed, Name: "greet"}},
 	} {
 		t.Run(why, func(t *testing.T) {
 			modeltest.Run(t, m, modeltest.Options{Fails: fails, Request: req})
