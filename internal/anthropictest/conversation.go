@@ -61,9 +61,11 @@ func (v *validator) conversation(raw json.RawMessage) error {
 		return errors.New(`messages: first message must use the "user" role`)
 	}
 	last := messages[len(messages)-1]
-	if kind := kindOf(last.blocks[len(last.blocks)-1]); last.role == "assistant" &&
-		kind != "server_tool_use" && !strings.HasSuffix(kind, "_tool_result") {
-		return errors.New("this model does not support assistant message prefill. The conversation must end with a user message")
+	kind := kindOf(last.blocks[len(last.blocks)-1])
+	isServers := kind == "server_tool_use" || strings.HasSuffix(kind, "_tool_result")
+	if last.role == "assistant" && !isServers {
+		return errors.New("this model does not support assistant message prefill. " +
+			"The conversation must end with a user message")
 	}
 	for i, m := range messages {
 		if err := v.order(i, messages); err != nil {
@@ -90,8 +92,8 @@ func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
 	}
 	m.role, _ = wiretest.DecodeString(o["role"])
 	if text, err := wiretest.DecodeString(o["content"]); err == nil {
-		m.blocks = []json.RawMessage{json.RawMessage(wiretest.Marshal(object{"type": "text",
-			"text": text}))}
+		block := wiretest.Marshal(object{"type": "text", "text": text})
+		m.blocks = []json.RawMessage{json.RawMessage(block)}
 		return m, nil
 	}
 	if m.blocks, err = wiretest.DecodeList(o["content"]); err != nil {
@@ -108,11 +110,14 @@ func (v *validator) order(i int, messages []wireMessage) error {
 	case role == "system" && (i == 0 || messages[i-1].role != "user"):
 		return fmt.Errorf("messages.%d: role 'system' must follow a 'user' message", i)
 	case role == "system" && i+1 < len(messages) && messages[i+1].role != "assistant":
-		return fmt.Errorf("messages.%d: role 'system' must precede an 'assistant' message or end the array", i)
+		return fmt.Errorf("messages.%d: role 'system' must precede an 'assistant' message "+
+			"or end the array", i)
 	case role != "user" && role != "assistant" && role != "system":
-		return fmt.Errorf("messages: Unexpected role %q. The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role", role)
+		return fmt.Errorf("messages: Unexpected role %q. The Messages API accepts a top-level "+
+			"`system` parameter, not \"system\" as an input message role", role)
 	case i > 0 && messages[i-1].role == role:
-		return fmt.Errorf(`messages: roles must alternate between "user" and "assistant", but found multiple %q roles in a row`, role)
+		return fmt.Errorf("messages: roles must alternate between \"user\" and \"assistant\", "+
+			"but found multiple %q roles in a row", role)
 	}
 	return nil
 }
@@ -129,9 +134,9 @@ func (v *validator) message(i int, m wireMessage) error {
 			kinds = []string{"text", "tool_addition", "tool_removal"}
 		case "assistant":
 			kinds = []string{"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use",
-				"web_search_tool_result", "web_fetch_tool_result",
-				"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
-				"mcp_tool_use", "mcp_tool_result", "compaction"}
+				"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+				"bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+				"tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "compaction"}
 		}
 		if err := v.block(where, raw, kinds...); err != nil {
 			return err
@@ -140,16 +145,17 @@ func (v *validator) message(i int, m wireMessage) error {
 		_ = json.Unmarshal(raw, &b) // block has decoded it
 		if strings.HasSuffix(b.Type, "thinking") {
 			if b.Signature+b.Data != signature(v.model, before, thoughts, b.Thinking) {
-				return fmt.Errorf("%s: Invalid `signature` in `%s` block. The block is bound to a different conversation", where, b.Type)
+				return fmt.Errorf("%s: Invalid `signature` in `%s` block. "+
+					"The block is bound to a different conversation", where, b.Type)
 			}
 			thoughts++
 		}
 		v.seen.add(m.role, raw)
 	}
-	if kind := kindOf(m.blocks[len(m.blocks)-1]); m.role == "assistant" &&
-		strings.HasSuffix(kind, "thinking") {
-		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`", i,
-			kind)
+	kind := kindOf(m.blocks[len(m.blocks)-1])
+	if m.role == "assistant" && strings.HasSuffix(kind, "thinking") {
+		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`",
+			i, kind)
 	}
 	v.paused, v.thoughts = "", thoughts
 	if m.role == "assistant" {
@@ -165,7 +171,7 @@ func (v *validator) block(where string, raw json.RawMessage, kinds ...string) er
 	}
 	kind, _ := wiretest.DecodeString(o["type"])
 	if !slices.Contains(kinds, kind) {
-		return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags: %q", where, kind, kinds)
+		return unexpectedTag(where, kind, kinds...)
 	}
 	if err := v.breakpoint(where, o); err != nil {
 		return err
@@ -176,7 +182,8 @@ func (v *validator) block(where string, raw json.RawMessage, kinds ...string) er
 		return textBlock(where, o)
 	case "thinking":
 		if _, err := wiretest.DecodeString(o["thinking"]); err != nil || o["cache_control"] != nil {
-			return fmt.Errorf("%s.thinking: Field required, or cache_control, which is not permitted", where)
+			return fmt.Errorf("%s.thinking: Field required, or cache_control, which is not permitted",
+				where)
 		}
 		return known(where, o, "type", "thinking", "signature")
 	case "redacted_thinking":
@@ -206,13 +213,19 @@ func textBlock(where string, o map[string]json.RawMessage) error {
 	return known(where, o, "type", "text", "citations", "cache_control")
 }
 
+// The beta features that change the tools in the conversation.
+const (
+	betaInline  = "inline-tools-2026-09-15"
+	betaChanges = "mid-conversation-tool-changes-2026-07-01"
+)
+
 // toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define
 // tools in a message"). It refuses to add a tool that is present or remove one that is absent,
 // about which the server may be less strict.
 func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage) error {
-	if !slices.Contains(v.betas, "inline-tools-2026-09-15") &&
-		!slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
-		return fmt.Errorf("%s: requires the beta header inline-tools-2026-09-15 or mid-conversation-tool-changes-2026-07-01", where)
+	inline := slices.Contains(v.betas, betaInline)
+	if !inline && !slices.Contains(v.betas, betaChanges) {
+		return fmt.Errorf("%s: requires the beta header %s or %s", where, betaInline, betaChanges)
 	}
 	var c struct {
 		Type, Name string
@@ -222,18 +235,18 @@ func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage)
 		return fmt.Errorf("%s.tool: %w", where, err)
 	}
 	if c.Type == "tool_definition" && kind == "tool_addition" {
-		if !slices.Contains(v.betas, "inline-tools-2026-09-15") {
-			return fmt.Errorf("%s.tool.tool_definition: requires the beta header inline-tools-2026-09-15", where)
+		if !inline {
+			return fmt.Errorf("%s.tool.tool_definition: requires the beta header %s", where, betaInline)
 		}
 		return v.tool(where+".tool.tool_definition.definition", c.Definition)
 	}
 	if c.Type != "tool_reference" {
-		return fmt.Errorf("%s.tool: Input tag '%s' found using 'type' does not match any of the expected tags", where, c.Type)
+		return unexpectedTag(where+".tool", c.Type, "tool_definition", "tool_reference")
 	}
 	at := slices.Index(v.tools, c.Name)
 	switch {
-	case kind == "tool_removal" && at < 0, kind == "tool_addition" &&
-		(at >= 0 || !slices.Contains(v.removed, c.Name)):
+	case kind == "tool_removal" && at < 0,
+		kind == "tool_addition" && (at >= 0 || !slices.Contains(v.removed, c.Name)):
 		return fmt.Errorf("%s.tool.tool_reference.name: Tool '%s' not found in provided tools",
 			where, c.Name)
 	case kind == "tool_removal":
@@ -326,7 +339,7 @@ func file(where, kind string, o map[string]json.RawMessage) error {
 			return fmt.Errorf("%s.source.text: Input should be 'text/plain' with data", where)
 		}
 	default:
-		return fmt.Errorf("%s.source: Input tag '%s' found using 'type' does not match any of the expected tags", where, s.Type)
+		return unexpectedTag(where+".source", s.Type, "base64", "text", "url")
 	}
 	return nil
 }
@@ -356,12 +369,16 @@ func results(i int, messages []wireMessage) error {
 		}
 		at := slices.Index(unanswered, b.ID)
 		if at < 0 || resultsEnded {
-			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. Each `tool_result` block must have a corresponding `tool_use` block in the previous message", i, n, b.ID)
+			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` "+
+				"blocks: %s. Each `tool_result` block must have a corresponding `tool_use` block in the "+
+				"previous message", i, n, b.ID)
 		}
 		unanswered = slices.Delete(unanswered, at, at+1)
 	}
 	if len(unanswered) > 0 {
-		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message", i-1, strings.Join(unanswered, ", "))
+		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks "+
+			"immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block "+
+			"in the next message", i-1, strings.Join(unanswered, ", "))
 	}
 	return nil
 }
@@ -377,9 +394,17 @@ func (v *validator) finalThinking(messages []wireMessage) error {
 		return nil
 	}
 	if kind := kindOf(messages[n-2].blocks[0]); !strings.HasSuffix(kind, "thinking") {
-		return fmt.Errorf("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. When `thinking` is enabled, a final `assistant` message must start with a thinking block", n-2, kind)
+		return fmt.Errorf("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, "+
+			"but found `%s`. When `thinking` is enabled, a final `assistant` message must start with a "+
+			"thinking block", n-2, kind)
 	}
 	return nil
+}
+
+// unexpectedTag refuses a type that is not among the expected ones.
+func unexpectedTag(where, kind string, expected ...string) error {
+	return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags: '%s'",
+		where, kind, strings.Join(expected, "', '"))
 }
 
 // kindOf returns the type of a block.

@@ -204,10 +204,9 @@ func betasOf(h http.Header) (betas []string) {
 	return betas
 }
 
-// writeError answers with an error in the API's form ("Errors", "Error shapes").
+// writeError answers with a refusal.
 func writeError(w http.ResponseWriter, r *refusal) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.status)
-	_ = json.NewEncoder(w).Encode(object{"type": "error",
-		"error": object{"type": r.kind, "message": r.Error()}, "request_id": "req_test"})
+	_ = json.NewEncoder(w).Encode(fault(r.kind, r.Error()))
 }

@@ -58,9 +58,14 @@ func Status(status int, body string, header ...string) Turn {
 	return t
 }
 
+// fault is an error in the API's form ("Errors", "Error shapes").
+func fault(kind, text string) object {
+	return object{"type": "error", "error": object{"type": kind, "message": text}, "request_id": "req_test"}
+}
+
 // failed answers with an error in the API's form.
 func failed(status int, kind, text string, header ...string) Turn {
-	return Status(status, wiretest.Marshal(object{"type": "error", "error": object{"type": kind, "message": text}, "request_id": "req_test"}), header...)
+	return Status(status, wiretest.Marshal(fault(kind, text)), header...)
 }
 
 // RateLimit answers with status 429 and a Retry-After header.
@@ -213,8 +218,9 @@ func (t Turn) events(req *Request) (out []string) {
 	}
 	start := t.message(req, []object{})
 	start["stop_reason"] = nil
-	start["usage"] = object{"input_tokens": t.usage.Input,
-		"cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite, "output_tokens": 1}
+	start["usage"] = object{"input_tokens": t.usage.Input, "output_tokens": 1,
+		"cache_read_input_tokens":     t.usage.CacheRead,
+		"cache_creation_input_tokens": t.usage.CacheWrite}
 	emit(object{"type": "message_start", "message": start})
 	for i, b := range t.content(req) {
 		begin, deltas := splitBlock(b)
@@ -224,7 +230,8 @@ func (t Turn) events(req *Request) (out []string) {
 		}
 		emit(object{"type": "content_block_stop", "index": i})
 	}
-	emit(object{"type": "message_delta", "delta": object{"stop_reason": t.stopReason(), "stop_sequence": nil},
+	emit(object{"type": "message_delta",
+		"delta": object{"stop_reason": t.stopReason(), "stop_sequence": nil},
 		"usage": object{"output_tokens": t.usage.Output,
 			"output_tokens_details": object{"thinking_tokens": t.usage.Thinking}}})
 	emit(object{"type": "message_stop"})
@@ -259,7 +266,8 @@ func splitBlock(b object) (begin object, deltas []object) {
 		}
 	case "server_tool_use":
 		begin = object{"type": b["type"], "id": b["id"], "name": b["name"], "input": object{}}
-		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": wiretest.Marshal(b["input"])})
+		input := wiretest.Marshal(b["input"])
+		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": input})
 	default: // without deltas
 		begin = b
 	}
@@ -269,15 +277,18 @@ func splitBlock(b object) (begin object, deltas []object) {
 // message renders an answer that is not streamed, with the given content.
 func (t Turn) message(req *Request, content []object) object {
 	for _, b := range content {
-		if text, ok := b["input"].(string); ok && b["type"] == "tool_use" && json.Valid([]byte(text)) { // other text stays a string
+		text, ok := b["input"].(string)
+		if ok && b["type"] == "tool_use" && json.Valid([]byte(text)) { // other text stays a string
 			b["input"] = json.RawMessage(text)
 		}
 	}
 	return object{"id": fmt.Sprintf("msg_%d", req.number), "type": "message", "role": "assistant",
 		"model": req.Model, "content": content,
-		"stop_reason": t.stopReason(), "stop_sequence": nil, "usage": object{"input_tokens": t.usage.Input, "output_tokens": t.usage.Output,
-			"cache_read_input_tokens": t.usage.CacheRead, "cache_creation_input_tokens": t.usage.CacheWrite,
-			"output_tokens_details": object{"thinking_tokens": t.usage.Thinking}}}
+		"stop_reason": t.stopReason(), "stop_sequence": nil,
+		"usage": object{"input_tokens": t.usage.Input, "output_tokens": t.usage.Output,
+			"cache_read_input_tokens":     t.usage.CacheRead,
+			"cache_creation_input_tokens": t.usage.CacheWrite,
+			"output_tokens_details":       object{"thinking_tokens": t.usage.Thinking}}}
 }
 
 // stopReason returns the reason that was set, else one derived from the content.

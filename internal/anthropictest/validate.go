@@ -32,7 +32,7 @@ type validator struct {
 	ids      map[string]bool // ids of all calls
 	seen     *prefix         // of everything checked so far
 	caches   []string        // the times to live of the cache breakpoints, in order
-	paused   string          // identifies everything before the paused answer that the request continues; empty if there is none
+	paused   string          // see validate; empty if the request continues no answer
 	thoughts int             // number of thinking blocks in the paused answer
 }
 
@@ -54,8 +54,9 @@ func validate(body []byte, betas []string) (prefix string, thoughts int, err err
 }
 
 // requestMembers are the members that the API reference lists, including those of beta features.
-var requestMembers = strings.Fields(`model messages max_tokens cache_control container context_management diagnostics fallbacks inference_geo
-	mcp_servers metadata output_config service_tier speed stop_sequences stream system temperature thinking tool_choice tools top_k top_p`)
+var requestMembers = strings.Fields(`model messages max_tokens cache_control container
+	context_management diagnostics fallbacks inference_geo mcp_servers metadata output_config
+	service_tier speed stop_sequences stream system temperature thinking tool_choice tools top_k top_p`)
 
 var (
 	nameRule     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
@@ -122,9 +123,9 @@ func (t thinkingConfig) on() bool { return t.Type == "enabled" || t.Type == "ada
 // settings checks thinking, temperature, the choice of a tool and the format of the answer.
 func (v *validator) settings(o map[string]json.RawMessage, maxTokens int) error {
 	if raw := o["thinking"]; raw != nil {
-		if json.Unmarshal(raw, &v.thinking) != nil ||
-			!slices.Contains([]string{"enabled", "adaptive", "disabled"}, v.thinking.Type) {
-			return fmt.Errorf("thinking: Input tag %q found using 'type' does not match any of the expected tags: 'adaptive', 'disabled', 'enabled'", v.thinking.Type)
+		kinds := []string{"adaptive", "disabled", "enabled"}
+		if json.Unmarshal(raw, &v.thinking) != nil || !slices.Contains(kinds, v.thinking.Type) {
+			return unexpectedTag("thinking", v.thinking.Type, kinds...)
 		}
 		if !slices.Contains([]string{"", "summarized", "omitted"}, v.thinking.Display) {
 			return errors.New("thinking.display: Input should be 'summarized' or 'omitted'")
@@ -156,8 +157,9 @@ func (v *validator) toolChoice(raw json.RawMessage) error {
 		return nil
 	}
 	var c struct{ Type, Name string }
-	if json.Unmarshal(raw, &c) != nil || !slices.Contains([]string{"auto", "any", "tool", "none"}, c.Type) {
-		return fmt.Errorf("tool_choice: Input tag %q found using 'type' does not match any of the expected tags: 'auto', 'any', 'tool', 'none'", c.Type)
+	kinds := []string{"auto", "any", "tool", "none"}
+	if json.Unmarshal(raw, &c) != nil || !slices.Contains(kinds, c.Type) {
+		return unexpectedTag("tool_choice", c.Type, kinds...)
 	}
 	switch {
 	case len(v.tools) == 0:
@@ -183,10 +185,9 @@ func outputConfig(raw json.RawMessage) error {
 	if err := known("output_config", o, "effort", "format", "task_budget"); err != nil {
 		return err
 	}
-	if effort := o["effort"]; effort != nil &&
-		!slices.Contains([]string{`"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`},
-			string(effort)) {
-		return errors.New("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
+	efforts := []string{`"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`}
+	if effort := o["effort"]; effort != nil && !slices.Contains(efforts, string(effort)) {
+		return fmt.Errorf("output_config.effort: Input should be one of %s", efforts)
 	}
 	if o["format"] == nil {
 		return nil
@@ -196,7 +197,7 @@ func outputConfig(raw json.RawMessage) error {
 		Schema json.RawMessage
 	}
 	if json.Unmarshal(o["format"], &f) != nil || f.Type != "json_schema" {
-		return errors.New("output_config.format: Input tag does not match any of the expected tags: 'json_schema'")
+		return unexpectedTag("output_config.format", f.Type, "json_schema")
 	}
 	if _, err := wiretest.DecodeObject(f.Schema); err != nil {
 		return fmt.Errorf("output_config.format.schema: %w", err)
@@ -220,9 +221,11 @@ func closedObjects(where string, raw json.RawMessage) error {
 	if err != nil {
 		return nil // a value, not a schema
 	}
-	if kind, _ := wiretest.DecodeString(o["type"]); kind == "object" && o["properties"] != nil &&
-		string(o["additionalProperties"]) != "false" {
-		return fmt.Errorf("%s: For 'object' type, 'additionalProperties' must be explicitly set to false", where)
+	kind, _ := wiretest.DecodeString(o["type"])
+	isOpen := string(o["additionalProperties"]) != "false"
+	if kind == "object" && o["properties"] != nil && isOpen {
+		return fmt.Errorf("%s: For 'object' type, 'additionalProperties' must be explicitly set to "+
+			"false", where)
 	}
 	for _, name := range []string{"minimum", "maximum", "minLength", "maxLength", "maxItems"} {
 		if raw := o[name]; raw != nil && raw[0] != '{' {
@@ -295,7 +298,8 @@ func inputSchema(where string, raw json.RawMessage) error {
 		return fmt.Errorf("%s.type: Input should be 'object'", where)
 	}
 	if o["oneOf"] != nil || o["allOf"] != nil || o["anyOf"] != nil {
-		return fmt.Errorf("%s: input_schema does not support oneOf, allOf, or anyOf at the top level", where)
+		return fmt.Errorf("%s: input_schema does not support oneOf, allOf, or anyOf at the top level",
+			where)
 	}
 	properties, _ := wiretest.DecodeObject(o["properties"])
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -340,9 +344,11 @@ func (v *validator) breakpoint(where string, o map[string]json.RawMessage) error
 		return nil
 	}
 	var c struct{ Type, TTL string }
-	if json.Unmarshal(raw, &c) != nil || c.Type != "ephemeral" || c.TTL != "" && c.TTL != "5m" &&
-		c.TTL != "1h" {
-		return fmt.Errorf("%s.cache_control: Input should be of the type 'ephemeral' with a ttl of '5m' or '1h'", where)
+	err := json.Unmarshal(raw, &c)
+	hasTTL := slices.Contains([]string{"", "5m", "1h"}, c.TTL)
+	if err != nil || c.Type != "ephemeral" || !hasTTL {
+		return fmt.Errorf("%s.cache_control: Input should be of the type 'ephemeral' with a ttl of "+
+			"'5m' or '1h'", where)
 	}
 	v.caches = append(v.caches, c.TTL)
 	return nil
@@ -355,7 +361,8 @@ func (v *validator) cache() error {
 	}
 	for i, ttl := range v.caches {
 		if ttl == "1h" && i > 0 && v.caches[i-1] != "1h" {
-			return errors.New("a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block")
+			return errors.New("a ttl='1h' cache_control block must not come after a ttl='5m' " +
+				"cache_control block")
 		}
 	}
 	return nil
