@@ -24,8 +24,8 @@ var lateModels = []string{
 const betaLateTools = "inline-tools-2026-09-15"
 
 func takesLateTools(name string) bool {
-	isBegun := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-	return slices.ContainsFunc(lateModels, isBegun)
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return slices.ContainsFunc(lateModels, hasPrefix)
 }
 
 // Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.

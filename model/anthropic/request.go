@@ -86,7 +86,8 @@ func (m *Model) setHead(b *body, req *model.Request, lacksThinking bool) error {
 		return err
 	}
 	m.setThinking(b, &w, lacksThinking)
-	if w.Thinking == nil || w.Thinking.Type == ThinkingOff { // the API refuses both
+	// With thinking the API refuses a temperature.
+	if w.Thinking == nil || w.Thinking.Type == ThinkingOff {
 		w.Temperature = req.Temperature
 	}
 	w.Output.Effort = m.cfg.Effort
