@@ -105,6 +105,7 @@ func FuzzExtra(f *testing.F) {
 		``, `null`, `[]`, `{}`, kept + `[]}`, kept + `[null]}`, kept + `[{}]}`,
 		kept + `[{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add"}}]}`,
 		kept + `[{"size":5},{"block":{"type":"text","text":1,"citations":null},"size":5},{"block":{"type":"tool_use","name":"add"}}]}`,
+		kept + `[{"size":5},{"block":{"type":"tool_use","name":"add"}}]}`,
 		kept + `[{"block":{"type":"text"},"size":-1},{"block":{"type":"tool_use","name":"add"}}]}`,
 		kept + `[{"block":{}},{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add","caller":1}},{"block":null,"size":0}]}`,
 		kept + `[{"block":{"type":"thinking","signature":1},"size":3},{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add"}},{"block":{"type":"tool_use","name":"add"}}]}`,

@@ -71,9 +71,12 @@ type contents struct {
 // block is nil if it cannot be sent. If the content does not fit the block, ok is false.
 func (e *encoder) fill(b keptBlock, rest *contents) (block map[string]json.RawMessage, ok bool) {
 	var part string
-	switch kind := jsonString(b.Block["type"]); kind {
-	case "", "text":
-		if part, ok = cut(&rest.text, b.Size); kind == "" || textOf(part) == "" {
+	switch jsonString(b.Block["type"]) {
+	case "":
+		part, ok = cut(&rest.text, b.Size)
+		return nil, ok && part == blockBreak
+	case "text":
+		if part, ok = cut(&rest.text, b.Size); textOf(part) == "" {
 			return nil, ok
 		}
 		b.Block["text"] = marshal(part)
