@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
 // serveClaude starts a server of the Messages API and configures kitbag to use it.
