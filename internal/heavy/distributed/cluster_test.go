@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/child"
-	"github.com/kitbag-go/kitbag/internal/pgtest"
 	"github.com/kitbag-go/kitbag/internal/heavy/temporalserver"
+	"github.com/kitbag-go/kitbag/internal/pgtest"
 )
 
 // A cluster has the servers and the workers of the test.

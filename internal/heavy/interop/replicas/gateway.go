@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/postgres/pggateway"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/postgres/pggateway"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
