@@ -26,6 +26,8 @@ const minKey = 16
 // crypto/rand. The other store must be an [Inbox], a [Watcher] and a [Reader]. The result is a [Notifier] if the other
 // store is one.
 //
+// [Watch] finds a missing event when a later one follows.
+//
 // An input without a valid seal has no effect: [Session.Run] consumes it with the reason ([Entry.Refused]). So an
 // answer in the inbox is from a program that has the key.
 //

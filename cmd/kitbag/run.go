@@ -223,7 +223,7 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 
 // withAgent calls use with the conversation of --session, or a new one, and an agent for it. It closes both afterwards.
 func (f *agentFlags) withAgent(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
-	if _, err := f.policy(); err != nil { // check the flags before the session file is opened
+	if _, err := f.policy(); err != nil { // check the flags before the session is opened
 		return err
 	}
 	warn := func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) }
