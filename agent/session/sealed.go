@@ -13,35 +13,38 @@ import (
 	"maps"
 )
 
-// ErrUnsealed is wrapped by the errors of a store of [Sealed] for what was not stored with its key.
-var ErrUnsealed = errors.New("its seal is missing or wrong: it was not saved with this key, or was changed since")
+// ErrUnsealed is wrapped by the errors of a store of [Sealed] for what was not stored with its
+// key.
+var ErrUnsealed = errors.New("its seal is missing or wrong: " +
+	"it was not saved with this key, or was changed since")
 
 // minKey is the minimum size of a key in bytes: an attacker cannot try all keys of 128 bits.
 const minKey = 16
 
-// Sealed returns a store that keeps sessions in another store so that only programs with the key can change them: each
-// record, event and input gets a seal (HMAC-SHA256), and reading one whose seal is missing or wrong fails with
-// [ErrUnsealed]. The seal of a record covers the session's id, the whole record, and the record before it; that of an
-// event also covers the numbers of its record and of the event before it. Key must have at least 16 bytes, from
-// crypto/rand. The other store must be an [Inbox], a [Watcher] and a [Reader]. The result is a [Notifier] if the other
-// store is one.
+// Sealed returns a store that keeps sessions in another store so that only programs with the key
+// can change them: each record, event and input gets a seal (HMAC-SHA256). Reading a record or an
+// event whose seal is missing or wrong fails with [ErrUnsealed]. The seal of a record covers the
+// session's id, the record, and the record before it. That of an event covers the event, the number
+// of its record, and the number of the event before it, so that [Watch] finds that an event is
+// missing when a later one follows. Key must have at least 16 bytes, from crypto/rand. The other
+// store must be an [Inbox], a [Watcher] and a [Reader]; if it is a [Notifier], so is the result.
 //
-// [Watch] finds a missing event when a later one follows.
-//
-// An input without a valid seal has no effect: [Session.Run] consumes it with the reason ([Entry.Refused]). So an
-// answer in the inbox is from a program that has the key.
+// An input without a valid seal has no effect: [Session.Run] consumes it with the reason
+// ([Entry.Refused]). So an answer in the inbox is from a program that has the key.
 //
 // The seals do not cover:
 //
-//   - age: anyone who can write to the other store can replace a whole session with an older version of it, or delete
-//     it. An input that the older version has not consumed can then take effect again.
-//   - [Store.List], and the [Notifier.Live] events: treat them as a hint, and read the session.
-//   - confidentiality: everything can be read in the other store, without the key. Reading it there is the way to
-//     look at a session whose seal is wrong.
-//   - the policy and the tools of the agent, unlike [agent.Config.Key]: they may be different in each run.
+//   - age: anyone who can write to the other store can delete a session, or replace it with an
+//     older version of it. An input that the older version has not consumed can then take effect
+//     again: a call that the user has approved can run twice.
+//   - [Store.List] and the events of [Notifier.Live]: they are a hint; to be sure, read the session.
+//   - secrecy: anyone who can read the other store can read the sessions there, without the key.
+//     That is also the way to look at a session whose seal is wrong.
+//   - the policy and the tools of the agent, unlike [agent.Config.Key]: each run may have others.
 func Sealed(store Store, key []byte) (Store, error) {
 	if len(key) < minKey {
-		return nil, fmt.Errorf("session.Sealed: the key has %d bytes; use at least %d, from crypto/rand", len(key), minKey)
+		return nil, fmt.Errorf("session.Sealed: the key has %d bytes; use at least %d, from crypto/rand",
+			len(key), minKey)
 	}
 	s := &sealed{Store: store, key: bytes.Clone(key)} // the caller may erase its key
 	var isInbox, isWatcher, isReader bool
@@ -49,7 +52,8 @@ func Sealed(store Store, key []byte) (Store, error) {
 	s.watcher, isWatcher = store.(Watcher)
 	s.reader, isReader = store.(Reader)
 	if !isInbox || !isWatcher || !isReader {
-		return nil, fmt.Errorf("session.Sealed: a store of type %T is not an Inbox, a Watcher and a Reader; implement these interfaces", store)
+		return nil, fmt.Errorf("session.Sealed: a store of type %T is not an Inbox, a Watcher and a Reader; "+
+			"implement these interfaces", store)
 	}
 	if n, ok := store.(Notifier); ok {
 		return struct {
@@ -68,13 +72,13 @@ type sealed struct {
 	key     []byte
 }
 
-// A seal is a member of the JSON of a record, an event or an input. Other programs ignore the member, so they can read
-// a sealed session.
+// A seal is a member of the JSON of a record, an event or an input. Other programs ignore the
+// member, so they can read a sealed session.
 type seal struct {
 	MAC   string `json:"mac"`
 	After string `json:"after,omitempty"` // of a record: the MAC of the record before it
-	Event int64  `json:"event,omitempty"` // of a record: the number of the last event so far; of an event: that of the event before it
-	Value bool   `json:"value,omitempty"` // the JSON was not an object, and is now the member "value" of one
+	Event int64  `json:"event,omitempty"` // the last event in or before the record, or before the event
+	Value bool   `json:"value,omitempty"` // the JSON was no object, and is the member "value" of one
 }
 
 const (
@@ -82,8 +86,8 @@ const (
 	valuePrefix = `{"value":`
 )
 
-// A sealedPart is what a seal covers: a record without its events, an event or an input. The kinds differ in the fields
-// that they set.
+// A sealedPart is what a seal covers: a record without its events, an event or an input. The
+// kinds differ in the fields that they set.
 type sealedPart struct {
 	Session string
 	Record  Record // of an event only its number
@@ -93,14 +97,20 @@ type sealedPart struct {
 	Seal    seal            // without the MAC
 }
 
-// mac returns the MAC of p. JSON that differs only in white space or escapes, which a store may change, has the same MAC.
+func (s *sealed) eventPart(id string, record int64, ev Event) sealedPart {
+	return sealedPart{Session: id, Record: Record{Seq: record}, Event: ev.Seq, Data: ev.Data}
+}
+
+// mac returns the MAC of p. JSON that differs only in white space or escapes, which a store may
+// change, has the same MAC.
 func (s *sealed) mac(p sealedPart) (string, error) {
 	p.Seal.MAC = ""
 	data, err := json.Marshal(p)
 	if err != nil {
 		return "", err
 	}
-	// json.Marshal writes invalid UTF-8 as \ufffd, but after loading, the same text has the character itself.
+	// json.Marshal writes invalid UTF-8 as \ufffd, but after loading, the same text has the
+	// character itself.
 	data = bytes.ReplaceAll(data, []byte("\uFFFD"), []byte(`\ufffd`))
 	h := hmac.New(sha256.New, s.key)
 	h.Write(data)
@@ -159,7 +169,8 @@ func cutLast(s []byte, sep string) (before, after []byte, found bool) {
 	return s, nil, false
 }
 
-// check removes the seals of records, which are the last whole one and those after it, and returns that of the last.
+// check removes the seals of records, which are the last whole one and those after it, and
+// returns that of the last.
 func (s *sealed) check(id string, recs []Record) (last seal, err error) {
 	for i := range recs {
 		p := sealedPart{Session: id, Record: recs[i]}
@@ -212,7 +223,8 @@ func (l *sealedLog) Append(ctx context.Context, rec Record) error {
 	p := sealedPart{Session: l.id, Record: rec, Seal: seal{After: l.last.MAC, Event: l.last.Event}}
 	events := make([]Event, len(rec.Events))
 	for i, ev := range rec.Events {
-		e := sealedPart{Session: l.id, Record: Record{Seq: rec.Seq}, Event: ev.Seq, Data: ev.Data, Seal: seal{Event: p.Seal.Event}}
+		e := l.store.eventPart(l.id, rec.Seq, ev)
+		e.Seal.Event = p.Seal.Event
 		data, err := l.store.add(&e, &e.Data)
 		if err != nil {
 			return fmt.Errorf("event %d: %w", ev.Seq, err)
@@ -260,17 +272,18 @@ func (s *sealed) Read(ctx context.Context, id string, seq int64) (Info, []Record
 	return in, recs, nil
 }
 
-// isInfoOf reports whether in describes a session whose newest records are recs, the last of them with this seal.
+// isInfoOf reports whether in describes a session whose newest records are recs, the last of them
+// with this seal.
 func isInfoOf(in Info, recs []Record, last seal) bool {
 	if len(recs) == 0 {
 		return in.Seq == 0
 	}
 	rec := recs[len(recs)-1]
-	status := in.Status
-	if status == StatusAbandoned {
-		status = StatusWorking
+	if in.Status == StatusAbandoned {
+		in.Status = StatusWorking
 	}
-	return in.Seq == rec.Seq && in.Event == last.Event && status == rec.Status && maps.Equal(in.Labels, rec.Labels)
+	numbersAgree := in.Seq == rec.Seq && in.Event == last.Event
+	return numbersAgree && in.Status == rec.Status && maps.Equal(in.Labels, rec.Labels)
 }
 
 func (s *sealed) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
@@ -278,7 +291,7 @@ func (s *sealed) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 		seq := int64(-1) // of the last event; -1 before the first
 		for ev, err := range s.watcher.Watch(ctx, id, after) {
 			if err == nil {
-				p := sealedPart{Session: id, Record: Record{Seq: ev.Record}, Event: ev.Seq, Data: ev.Data}
+				p := s.eventPart(id, ev.Record, ev)
 				err = s.remove(&p, &p.Data)
 				follows := p.Seal.Event == seq || seq < 0 && p.Seal.Event <= max(after, 0)
 				if err == nil && !follows {

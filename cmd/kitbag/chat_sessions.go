@@ -19,8 +19,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A chat without --session keeps its conversation in the user's state directory, in a separate folder for each
-// working directory, which is a session.Dir. The id of a conversation, for --resume, is the time when it began.
+// A chat without --session keeps its conversation in the user's state directory, in a separate
+// folder for each working directory, which is a session.Dir. The id of a conversation, for
+// --resume, is the time when it began.
 
 // maxListed is the maximum number of conversations in a list.
 const maxListed = 20
@@ -34,8 +35,9 @@ func keptDir() (string, error) {
 	return filepath.Join(state, "sessions"), nil
 }
 
-// keptSessions returns the folder of the current directory's conversations, and their ids, the most recently used
-// first. It imports those of older versions; one that cannot be imported also has an id.
+// keptSessions returns the folder of the current directory's conversations, and their ids, the
+// most recently used first. It imports those of older versions; one that cannot be imported also
+// has an id.
 func keptSessions(ctx context.Context) (dir string, ids []string, err error) {
 	if dir, err = keptDir(); err != nil {
 		return "", nil, err
@@ -50,8 +52,9 @@ func keptSessions(ctx context.Context) (dir string, ids []string, err error) {
 	usedAt := map[string]time.Time{}
 	for _, e := range entries {
 		id, ok := sessionID(e.Name())
-		if info, err := e.Info(); ok && err == nil && info.Mode().IsRegular() && info.ModTime().After(usedAt[id]) {
-			usedAt[id] = info.ModTime()
+		used := modTime(filepath.Join(dir, e.Name()))
+		if ok && e.Type().IsRegular() && used.After(usedAt[id]) {
+			usedAt[id] = used
 		}
 	}
 	ids = slices.Collect(maps.Keys(usedAt))
@@ -67,7 +70,8 @@ func sessionID(name string) (id string, ok bool) {
 	return id, ok && session.CheckID(id) == nil
 }
 
-// newSession makes the folder dir, and returns the path of a new conversation in dir, whose id is none of ids.
+// newSession makes the folder dir, and returns the path of a new conversation in dir, whose id is
+// none of ids.
 func newSession(dir string, ids []string, now time.Time) (string, error) {
 	id := now.Format("2006-01-02-150405")
 	for n := 2; slices.Contains(ids, id); n++ {
@@ -79,7 +83,8 @@ func newSession(dir string, ids []string, now time.Time) (string, error) {
 	return filepath.Join(dir, id), nil
 }
 
-// chooseSession sets f.session to the path of a kept conversation or, without --continue and --resume, of a new one.
+// chooseSession sets f.session to the path of a kept conversation or, without --continue and
+// --resume, of a new one.
 func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 	if f.session != "" {
 		if f.continueLast || f.resume {
@@ -144,7 +149,8 @@ func firstMessage(st *agent.State) string {
 	return "(no message)"
 }
 
-// lastExchange returns the last message of the user that has text, and the model's last text after it.
+// lastExchange returns the last message of the user that has text, and the model's last text
+// after it.
 func lastExchange(st *agent.State) (sent, answer string) {
 	for _, m := range slices.Backward(st.Messages) {
 		switch {

@@ -22,15 +22,21 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Older versions stored a conversation in a file of its own: the JSON of the State, sealed with the user's key. Its
-// events were in a session.Dir named FILE.events, whose records have the length of the conversation as their data.
-// Such a file is imported when it is first used, and then gets another name: FILE.imported.
+// Older versions stored a conversation in a file of its own: the JSON of the State, sealed with
+// the user's key. Its events were in a session.Dir named FILE.events, whose records have the
+// length of the conversation as their data. Such a file is imported when it is first used, and
+// then gets another name: FILE.imported.
 
 const oldSuffix = ".json" // of the files of older versions, as far as kitbag chose the name
 
-// importOld imports the file of an older version, if there is one and the session does not exist. The file must be sealed
-// with the user's key, unless trust is set. If the process is killed, the next call starts anew or completes the import.
+// importOld imports the file of an older version, if there is one and the session does not exist.
+// The file must be sealed with the user's key, unless trust is set. If the process is killed, the
+// next call starts anew or completes the import.
 func (p place) importOld(ctx context.Context, plain session.Store, trust bool) error {
+	if isOld(p.file()) { // the user has named a file of an older version so
+		return fmt.Errorf("%s was written by an older version; rename it to %s, and its directories .events "+
+			"and .results likewise", p.file(), p.id+oldSuffix)
+	}
 	for _, name := range p.old {
 		f, err := openOld(filepath.Join(p.dir, name))
 		if err != nil {
@@ -39,16 +45,35 @@ func (p place) importOld(ctx context.Context, plain session.Store, trust bool) e
 		if f != nil {
 			return errors.Join(p.importFile(ctx, plain, f, name, trust), f.Close())
 		}
-		_ = os.Remove(p.importing(name)) // of a process that was killed at its end; usually there is none
+		_ = os.Remove(p.importing(name)) // that a process left which was killed at its end
 	}
 	return nil
 }
 
-// importing returns the directory that exists while a file is imported: until the file has its new name.
+// isOld reports whether a file begins like a State.
+func isOld(file string) bool {
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return false // opening a pipe may block
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const begin = `{"version":`
+	head := make([]byte, len(begin))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == begin
+}
+
+// importing returns the directory that exists while a file is imported: until the file has its
+// new name.
 func (p place) importing(name string) string { return filepath.Join(p.dir, ".kitbag-import-"+name) }
 
 // importFile imports the locked file f, which has the given name in p.dir.
-func (p place) importFile(ctx context.Context, plain session.Store, f *os.File, name string, trust bool) (err error) {
+func (p place) importFile(
+	ctx context.Context, plain session.Store, f *os.File, name string, trust bool,
+) (err error) {
 	log, err := plain.Open(ctx, p.id) // locks the session
 	if err != nil {
 		return err
@@ -85,7 +110,8 @@ func freeName(path string) string {
 	}
 }
 
-// importInto stores the conversation in f as the session, which the caller has open, with the time of f.
+// importInto stores the conversation in f as the session, which the caller has open, with the
+// time of f.
 func (p place) importInto(ctx context.Context, f *os.File, name string, trust bool) error {
 	old, err := readOld(f, trust)
 	if err != nil {
@@ -135,8 +161,8 @@ type oldSession struct {
 	past    []pastRecord
 }
 
-// A pastRecord is a record of the events of a session file: the events since the record before it, and how long the
-// conversation was then.
+// A pastRecord is a record of the events of a session file: the events since the record before
+// it, and how long the conversation was then.
 type pastRecord struct {
 	Data struct {
 		Messages   int `json:"messages"`
@@ -146,7 +172,8 @@ type pastRecord struct {
 	Events []session.Event `json:"events"`
 }
 
-// readOld reads a file and its events. It checks the seal before it parses the file, unless trust is set.
+// readOld reads a file and its events. It checks the seal before it parses the file, unless trust
+// is set.
 func readOld(f *os.File, trust bool) (*oldSession, error) {
 	data, err := io.ReadAll(f)
 	if err != nil {
@@ -190,7 +217,8 @@ func hasOldSeal(data, key []byte) bool {
 	return hmac.Equal(data[at:], want)
 }
 
-// readEvents reads the events as far as they fit the State. They were not sealed, and only affect what is shown.
+// readEvents reads the events as far as they fit the State. They were not sealed, and only affect
+// what is shown.
 func (o *oldSession) readEvents(path string) {
 	lines, err := os.ReadFile(path)
 	if err != nil || session.CheckID(o.state.ID) != nil {
@@ -213,8 +241,9 @@ func (o *oldSession) readEvents(path string) {
 	}
 }
 
-// copyTo stores the conversation as the session id, with a record for each record of its events. As before the import,
-// an earlier State is the newest one with fewer messages, and there is none before the last compaction.
+// copyTo stores the conversation as the session id, with a record for each record of its events.
+// As before the import, an earlier State is the newest one with fewer messages, and there is none
+// before the last compaction.
 func (o *oldSession) copyTo(ctx context.Context, store session.Store, id string) (err error) {
 	events := &importStore{Store: store}
 	s, err := session.Open(ctx, events, id)
@@ -244,14 +273,9 @@ func (o *oldSession) copyTo(ctx context.Context, store session.Store, id string)
 		if err := s.State.UnmarshalJSON(earlier); err != nil {
 			return err
 		}
-		s.State.Messages = o.state.Messages[:n]
-		for _, m := range o.state.Messages[n:] {
-			if u := m.Usage; u != nil {
-				s.State.Usage.Add(message.Usage{Input: -u.Input, Output: -u.Output, Cached: -u.Cached,
-					CacheWrite: -u.CacheWrite, Reasoning: -u.Reasoning})
-			}
-		}
-		s.Labels = map[string]string{"record": fmt.Sprint(i)} // Save stores a record even if the State is the same
+		o.cutMessages(s.State, n)
+		// With another label, Save stores a record even if the State is the same.
+		s.Labels = map[string]string{"record": fmt.Sprint(i)}
 		if err := s.Save(ctx, s.State); err != nil {
 			return err
 		}
@@ -262,6 +286,17 @@ func (o *oldSession) copyTo(ctx context.Context, store session.Store, id string)
 	s.State.Messages = o.state.Messages // the same pointers: they are not stored again
 	events.status = o.status()
 	return s.Save(ctx, s.State)
+}
+
+// cutMessages gives st the first n messages, and takes back the usage of the others.
+func (o *oldSession) cutMessages(st *agent.State, n int) {
+	st.Messages = o.state.Messages[:n]
+	for _, m := range o.state.Messages[n:] {
+		if u := m.Usage; u != nil {
+			st.Usage.Add(message.Usage{Input: -u.Input, Output: -u.Output, Cached: -u.Cached,
+				CacheWrite: -u.CacheWrite, Reasoning: -u.Reasoning})
+		}
+	}
 }
 
 // withID returns the JSON of a State with another id, and without some members.
@@ -337,8 +372,8 @@ func (l *importLog) Append(ctx context.Context, rec session.Record) error {
 	return l.Log.Append(ctx, rec)
 }
 
-// appendLost stores the events whose States do not exist. Their record, and the one before it, contain no State: so the
-// session cannot be copied up to one of these events.
+// appendLost stores the events whose States do not exist. Their record, and the one before it,
+// contain no State: so the session cannot be copied up to one of these events.
 func (l *importLog) appendLost(ctx context.Context) error {
 	for ; l.shift < 2; l.shift++ {
 		rec := session.Record{Seq: l.shift + 1, Whole: true, Data: []byte("{}")}
@@ -353,8 +388,8 @@ func (l *importLog) appendLost(ctx context.Context) error {
 	return nil
 }
 
-// importAll imports the files of older versions in a directory that are sealed with the user's key, the last used last,
-// and leaves others as they are.
+// importAll imports the files of older versions in a directory that are sealed with the user's
+// key, the last used last, and leaves others as they are.
 func importAll(ctx context.Context, dir string, trust bool) error {
 	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+oldSuffix))
 	if err != nil || len(files) == 0 {

@@ -136,7 +136,8 @@ func eventsOf(t *testing.T, store session.Store, id string) (lines string) {
 	return lines
 }
 
-// TestImportedContinues continues conversations of an older version: one that waits, and one whose long result is read.
+// TestImportedContinues continues conversations of an older version: one that waits, and one
+// whose long result is read.
 func TestImportedContinues(t *testing.T) {
 	dir := oldWorkspace(t)
 	serve(t, openaitest.Text("made"))
@@ -178,6 +179,12 @@ func TestImportRefused(t *testing.T) {
 	if got := kitbag(t.Context(), "run", "--session", "forged.json", "--trust-session", "x"); got.code != exitDone {
 		t.Errorf("%+v", got)
 	}
+	if err := os.WriteFile("named.jsonl", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openConversation(t.Context(), "named.jsonl", false); err == nil || !strings.Contains(err.Error(), "rename it to named.json") {
+		t.Errorf("a file of an older version with the name of a new one: %v", err)
+	}
 	f := must(openOld("ended.json")) // as an older version has it open
 	if _, err := openConversation(t.Context(), "ended", false); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("a file that is open: %v", err)
@@ -190,8 +197,8 @@ func TestImportRefused(t *testing.T) {
 	}
 }
 
-// TestImportBeside has a session and another file with its name: the file is left alone, also when an import of that
-// name was completed before.
+// TestImportBeside has a session and another file with its name: the file is left alone, also
+// when an import of that name was completed before.
 func TestImportBeside(t *testing.T) {
 	oldWorkspace(t)
 	for _, text := range []string{"", `{"name":"a package.json"}`} {
@@ -306,7 +313,8 @@ func TestImportTwice(t *testing.T) {
 	checkImported(t, "ended", data)
 }
 
-// TestForgedAnswer writes an answer into the inbox of a session, as a command in the sandbox could: it does not count.
+// TestForgedAnswer writes an answer into the inbox of a session, as a command in the sandbox
+// could: it does not count.
 func TestForgedAnswer(t *testing.T) {
 	dir := workspace(t)
 	serve(t, openaitest.Calls(openaitest.Call{ID: "call_7", Name: "Bash", Args: `{"command":"touch made"}`}))

@@ -19,18 +19,18 @@ import (
 // A conversation is a State that may be stored in a session.
 type conversation struct {
 	*agent.State
-	path    string           // of the session, as the user gave it; "" if the conversation is not stored
-	results string           // the directory for long tool results; "" if the conversation is not stored
-	session *session.Session // nil if the conversation is not stored
+	session *session.Session // nil if the conversation is not stored; then the following are not set
 	inbox   session.Inbox    // of the session
+	path    string           // of the session, as the user gave it
+	results string           // the directory for long tool results
 }
 
 // newConversation returns a conversation that is not stored.
 func newConversation() *conversation { return &conversation{State: new(agent.State)} }
 
-// openConversation opens the session at path, or returns a conversation that is not stored if path is "". The session
-// must be sealed with the user's key, as anyone who can write to its file could add an allow rule. With trust it seals
-// an unsealed one.
+// openConversation opens the session at path, or returns a conversation that is not stored if
+// path is "". The session must be sealed with the user's key, as anyone who can write to its file
+// could add an allow rule. With trust it seals an unsealed one.
 func openConversation(ctx context.Context, path string, trust bool) (*conversation, error) {
 	if path == "" {
 		return newConversation(), nil
@@ -66,7 +66,8 @@ func (c *conversation) close() error {
 	return c.session.Close()
 }
 
-// hasInputs reports whether inputs wait in the session's inbox, such as answers that were given in "kitbag ui".
+// hasInputs reports whether inputs wait in the session's inbox, such as answers that were given
+// in "kitbag ui".
 func (c *conversation) hasInputs(ctx context.Context) (bool, error) {
 	if c.session == nil {
 		return false, nil
@@ -75,14 +76,15 @@ func (c *conversation) hasInputs(ctx context.Context) (bool, error) {
 	return len(waiting) > 0, err
 }
 
-// finished reports whether there is nothing to continue: no call waits, and the last message, if any, is the model's.
+// finished reports whether there is nothing to continue: no call waits, and the last message, if
+// any, is the model's.
 func (c *conversation) finished() bool {
 	n := len(c.Messages)
 	return len(c.Pending()) == 0 && (n == 0 || c.Messages[n-1].Role == message.RoleAssistant)
 }
 
-// resultDir returns the directory for tool results that are too long for the model: next to the session, or without a
-// session a temporary one, which remove removes.
+// resultDir returns the directory for tool results that are too long for the model: next to the
+// session, or without a session a temporary one, which remove removes.
 func (c *conversation) resultDir() (dir agent.ResultDir, remove func() error, err error) {
 	if c.session != nil {
 		return agent.ResultDir(c.results), func() error { return nil }, nil
@@ -108,8 +110,9 @@ type place struct {
 
 const sessionSuffix = ".jsonl" // of the files of session.Dir
 
-// placeOf returns the place that a path names, which may end in .jsonl or .json: s, s.jsonl and s.json are the same
-// session. If one of these is a symbolic link, it is the session that the link names.
+// placeOf returns the place that a path names, which may end in .jsonl or .json: s, s.jsonl and
+// s.json are the same session. If one of these is a symbolic link, it is the session that the
+// link names.
 func placeOf(path string) (place, error) {
 	file, id := path, trimSuffixes(path)
 	for range 10 { // links may form a circle
@@ -146,7 +149,8 @@ func linkTarget(file string) string {
 
 func (p place) file() string { return filepath.Join(p.dir, p.id+sessionSuffix) }
 
-// stores returns the directory as a store whose sessions are sealed with the user's key, and without the seals.
+// stores returns the directory as a store whose sessions are sealed with the user's key, and
+// without the seals.
 func (p place) stores() (sealed, plain session.Store, err error) {
 	if _, err := os.Stat(p.dir); err != nil { // session.Dir would create it
 		return nil, nil, fmt.Errorf("%w; create the directory first", err)
@@ -162,7 +166,8 @@ func (p place) stores() (sealed, plain session.Store, err error) {
 	return sealed, plain, err
 }
 
-// open opens the session, after it has imported the file of an older version. With trust it seals an unsealed session.
+// open opens the session, after it has imported the file of an older version. With trust it seals
+// an unsealed session.
 func (p place) open(ctx context.Context, trust bool) (*conversation, error) {
 	sealed, plain, err := p.stores()
 	if err != nil {
@@ -181,10 +186,12 @@ func (p place) open(ctx context.Context, trust bool) (*conversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conversation{State: s.State, session: s, inbox: sealed.(session.Inbox), results: p.results()}, nil
+	c := &conversation{State: s.State, session: s, inbox: sealed.(session.Inbox), results: p.results()}
+	return c, nil
 }
 
-// results returns the directory for long tool results, which an older version may have named after its file.
+// results returns the directory for long tool results, which an older version may have named
+// after its file.
 func (p place) results() string {
 	old := filepath.Join(p.dir, p.id+oldSuffix+".results")
 	if info, err := os.Lstat(old); err == nil && info.IsDir() {
@@ -204,8 +211,9 @@ func (p place) sealAgain(ctx context.Context, plain session.Store) error {
 	return errors.Join(err, os.RemoveAll(temp), log.Close())
 }
 
-// replace replaces the file of the session, which the caller has open, by the one that write stores in an empty
-// sealed store in the directory temp. The new file is on the disk before it gets the name. The caller removes temp.
+// replace replaces the file of the session, which the caller has open, by the one that write
+// stores in an empty sealed store in the directory temp. The new file is on the disk before it
+// gets the name. The caller removes temp.
 func (p place) replace(temp string, write func(to session.Store) error) error {
 	if err := os.RemoveAll(temp); err != nil { // of a process that was killed
 		return err
@@ -267,7 +275,8 @@ func copySession(ctx context.Context, from, to session.Store, id string) error {
 	for _, rec := range recs {
 		rec.Events = events[rec.Seq]
 		for _, in := range rec.Consumed { // a record can only consume what was sent
-			if _, err := to.(session.Inbox).Send(ctx, id, session.Entry{ID: in.ID, Data: []byte("{}")}); err != nil {
+			entry := session.Entry{ID: in.ID, Data: []byte("{}")}
+			if _, err := to.(session.Inbox).Send(ctx, id, entry); err != nil {
 				return errors.Join(err, log.Close())
 			}
 		}
@@ -278,7 +287,8 @@ func copySession(ctx context.Context, from, to session.Store, id string) error {
 	return log.Close()
 }
 
-// readUntrusted reads the State of a session, or of a file of an older version, whoever wrote it. It changes nothing.
+// readUntrusted reads the State of a session, or of a file of an older version, whoever wrote it.
+// It changes nothing.
 func readUntrusted(ctx context.Context, path string) (*agent.State, error) {
 	p, err := placeOf(path)
 	if err != nil {

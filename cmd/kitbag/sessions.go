@@ -20,7 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A retention limits how many conversations are kept. Only the user can set it: a project must not remove conversations.
+// A retention limits how many conversations are kept. Only the user can set it: a project must
+// not remove conversations.
 type retention struct {
 	Keep int `json:"keep"` // the number of conversations of each directory; 0 for defaultKeep
 	Days int `json:"days"` // the number of days after the last use; 0 for defaultDays
@@ -52,8 +53,9 @@ func (r *retention) limits() (keep, days int) {
 	return cmp.Or(r.Keep, defaultKeep), cmp.Or(r.Days, defaultDays)
 }
 
-// prune removes conversations that chats without --session have stored: in this directory all but the last used ones, and
-// in every directory those that were last used too long ago. It skips open conversations.
+// prune removes conversations that chats without --session have stored: in this directory all but
+// the last used ones, and in every directory those that were last used too long ago. It skips
+// open conversations.
 func (r *retention) prune(ctx context.Context, now time.Time) error {
 	keep, days := r.limits()
 	dir, ids, err := keptSessions(ctx)
@@ -77,7 +79,8 @@ func (r *retention) prune(ctx context.Context, now time.Time) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, session.ErrConflict) })...)
 }
 
-// removeSession removes a conversation with its stored results, and what older versions stored of it, unless it is open.
+// removeSession removes a conversation with its stored results, and what older versions stored of
+// it, unless it is open.
 func removeSession(ctx context.Context, dir, id string) error {
 	store, err := session.Dir(dir)
 	if err != nil {
@@ -121,7 +124,8 @@ Files of --session are never removed.`, defaultKeep, defaultDays),
 	}, sessionsListCommand(), sessionsRemoveCommand())
 }
 
-// A sessionReport is the output about one conversation. Its JSON must not change, since other programs read it.
+// A sessionReport is the output about one conversation. Its JSON must not change, since other
+// programs read it.
 type sessionReport struct {
 	ID       string `json:"id"`
 	Messages int    `json:"messages"`
@@ -162,7 +166,8 @@ func sessionsListCommand() *cobra.Command {
 	return cmd
 }
 
-// describeSession returns the number of messages, and the first message or why the conversation cannot be read.
+// describeSession returns the number of messages, and the first message or why the conversation
+// cannot be read.
 func describeSession(ctx context.Context, dir, id string) (messages int, first string) {
 	p := place{dir: dir, id: id, old: []string{id + oldSuffix}}
 	sealed, plain, err := p.stores()

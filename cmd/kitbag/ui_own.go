@@ -13,14 +13,15 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// An ownStore has conversations of "kitbag run" and "kitbag chat" for the page. One that is not sealed with the user's
-// key is shown, but neither answered nor copied: anyone could have written its rules.
+// An ownStore has conversations of "kitbag run" and "kitbag chat" for the page. One that is not
+// sealed with the user's key is shown, but neither answered nor copied: anyone could have written
+// its rules.
 type ownStore struct {
 	fullStore // sealed
 	plain     fullStore
 	dir       string
-	only      string               // the id of the only session in the store, except for copies; "" for all in dir
-	old       map[string]fullStore // copies in memory of files that were not imported, by the id of the session
+	only      string               // the id of the only session, except for copies; "" for all in dir
+	old       map[string]fullStore // by id: copies in memory of files that were not imported
 
 	mu     sync.Mutex
 	copies map[string]bool // made by this process
@@ -38,10 +39,12 @@ type fullStore interface {
 const sealLabel = "seal"
 
 func notTrusted(id string) error {
-	return fmt.Errorf("session %q: %w; read it, then start kitbag ui with --trust-session to trust its conversation and its rules", id, session.ErrUnsealed)
+	return fmt.Errorf("session %q: %w; read it, then start kitbag ui with --trust-session "+
+		"to trust its conversation and its rules", id, session.ErrUnsealed)
 }
 
-// newOwnStore opens a directory, and imports the files of older versions in it. With trust it seals what is not sealed.
+// newOwnStore opens a directory, and imports the files of older versions in it. With trust it
+// seals what is not sealed.
 func newOwnStore(ctx context.Context, dir, only string, trust bool) (*ownStore, error) {
 	sealed, plain, err := place{dir: dir}.stores()
 	if err != nil {
@@ -240,7 +243,8 @@ func (l copyLog) Append(ctx context.Context, rec session.Record) error {
 
 // Delete always fails.
 func (o *ownStore) Delete(context.Context, string) error {
-	return errors.New("conversations are not deleted here; use kitbag sessions remove, or remove the files whose names begin with the id")
+	return errors.New("conversations are not deleted here; use kitbag sessions remove, " +
+		"or remove the files whose names begin with the id")
 }
 
 // Send sends an input to a session that is sealed, or does not exist yet.

@@ -15,9 +15,12 @@ import (
 	"github.com/kitbag-go/kitbag/postgres/pgsession"
 )
 
-// openStore opens the store that --store names; "" means the conversations of the current directory. With trust it seals
-// the conversations that are not sealed with the user's key. The caller calls closeStore.
-func openStore(ctx context.Context, name string, trust bool) (_ session.Store, closeStore func() error, _ error) {
+// openStore opens the store that --store names; "" means the conversations of the current
+// directory. With trust it seals the conversations that are not sealed with the user's key. The
+// caller calls closeStore.
+func openStore(
+	ctx context.Context, name string, trust bool,
+) (_ session.Store, closeStore func() error, _ error) {
 	noClose := func() error { return nil }
 	if name == "" {
 		dir, err := keptDir()
@@ -49,7 +52,8 @@ func openStore(ctx context.Context, name string, trust bool) (_ session.Store, c
 	}
 	switch {
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w; name a directory, a session, a file, or the URL of a Postgres database", err)
+		return nil, nil, fmt.Errorf("%w; "+
+			"name a directory, a session, a file, or the URL of a Postgres database", err)
 	case !info.Mode().IsRegular():
 		return nil, nil, fmt.Errorf("%s is not a regular file", name)
 	}
@@ -64,7 +68,8 @@ func openStore(ctx context.Context, name string, trust bool) (_ session.Store, c
 		}
 		return store, store.Close, nil
 	}
-	return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, whose name is letters and digits with .jsonl at the end", name)
+	return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, "+
+		"whose name is letters and digits with .jsonl at the end", name)
 }
 
 // exists reports whether the session has a file, which an older version may have written.
@@ -72,8 +77,9 @@ func (p place) exists() bool {
 	return !modTime(p.file()).IsZero() || !modTime(filepath.Join(p.dir, p.id+oldSuffix)).IsZero()
 }
 
-// dirStore opens a directory of the user's conversations, or of a program that uses session.Dir. They are the user's if
-// the last one is sealed, with whatever key, or if all are files of older versions.
+// dirStore opens a directory of the user's conversations, or of a program that uses session.Dir.
+// They are the user's if the last one is sealed, with whatever key, or if all are files of older
+// versions.
 func dirStore(ctx context.Context, name string, trust bool) (session.Store, error) {
 	logs, err := filepath.Glob(filepath.Join(escapeGlob(name), "*"+sessionSuffix))
 	if err != nil {
@@ -85,12 +91,13 @@ func dirStore(ctx context.Context, name string, trust bool) (session.Store, erro
 	}
 	isOwn := len(files) > 0
 	if len(logs) > 0 {
+		// A session of another program that contains this by chance is only shown.
 		last := slices.MaxFunc(logs, func(a, b string) int { return modTime(a).Compare(modTime(b)) })
 		data, err := os.ReadFile(last)
 		if err != nil {
 			return nil, err
 		}
-		isOwn = bytes.Contains(data, []byte(`"kitbag_seal":`)) // no text can contain it: its quotes would be escaped
+		isOwn = bytes.Contains(data, []byte(`"kitbag_seal":`))
 	}
 	if isOwn {
 		return newOwnStore(ctx, name, "", trust)
