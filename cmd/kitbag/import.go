@@ -372,14 +372,13 @@ func (l *importLog) Append(ctx context.Context, rec session.Record) error {
 	return l.Log.Append(ctx, rec)
 }
 
-// appendLost stores the events whose States do not exist. Their record, and the one before it,
-// contain no State: so the session cannot be copied up to one of these events.
+// appendLost stores the events whose States do not exist, in records that contain no State: so the
+// session cannot be copied up to one of them. There are two records, because a copy up to the first
+// record of a session is empty.
 func (l *importLog) appendLost(ctx context.Context) error {
-	for ; l.shift < 2; l.shift++ {
-		rec := session.Record{Seq: l.shift + 1, Whole: true, Data: []byte("{}")}
-		if l.shift == 1 {
-			rec.Events = l.store.lost
-		}
+	for _, events := range [][]session.Event{l.store.lost[:1], l.store.lost[1:]} {
+		l.shift++
+		rec := session.Record{Seq: l.shift, Whole: true, Data: []byte("{}"), Events: events}
 		if err := l.Log.Append(ctx, rec); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -379,5 +380,86 @@ func TestPlaceOf(t *testing.T) {
 		if got.code != exitUsage || !strings.Contains(got.stderr, "1 to 128 letters, digits") {
 			t.Errorf("%s: %+v", path, got)
 		}
+	}
+}
+
+// TestImportKept has conversations that an older "kitbag chat" has kept: they are listed, continued and removed.
+func TestImportKept(t *testing.T) {
+	oldWorkspace(t)
+	dir := must(keptDir())
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(oldFiles)); err != nil {
+		t.Fatal(err)
+	}
+	unsealed := must(os.ReadFile(filepath.Join(oldFiles, "../older/1e2cba44.json")))
+	if err := os.WriteFile(filepath.Join(dir, "unsealed.json"), unsealed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"compacted", "ended", "failed", "waiting", "unsealed"} {
+		used := time.Now().Add(time.Duration(-i) * time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, id+".json"), used, used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := kitbag(t.Context(), "sessions", "list")
+	lines := strings.Split(got.out, "\n")
+	for i, want := range []string{"compacted  5 messages", "ended      6 messages  count", "failed     3 messages  hi",
+		"waiting    4 messages  hi", "unsealed   0 messages  ! session file "} {
+		if got.code != exitDone || i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is not %q: %+v", i, want, got)
+		}
+	}
+	var list struct {
+		Sessions []struct {
+			ID    string
+			Notes []string
+		}
+	}
+	c := startUI(t)
+	c.call("GET", "api/sessions", "", &list)
+	if len(list.Sessions) != 5 {
+		t.Errorf("the page shows %+v", list)
+	}
+	rows := c.rows("compacted", 16)
+	if len(rows) != 16 || !strings.HasPrefix(rows[1].Text, "first words") || rows[1].Start.IsZero() {
+		t.Fatalf("%d rows: %+v", len(rows), rows)
+	}
+	for i, row := range rows { // before the last compaction there is no State to copy
+		body := fmt.Sprintf(`{"record":%d,"to":"copy-%d"}`, row.Record, i)
+		if status, text := c.send("POST", "api/sessions/compacted/fork", body); (status == http.StatusOK) != (row.Record > 2) {
+			t.Errorf("row %d, record %d: %d %s", i, row.Record, status, text)
+		} else if row.Record > 2 {
+			if err := removeSession(t.Context(), dir, fmt.Sprintf("copy-%d", i)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	last := &chatFlags{continueLast: true}
+	if err := last.chooseSession(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	f := plainFlags()
+	f.session = last.session
+	serve(t, openaitest.Text("continued"))
+	if shown, err := runChat(t, f, "go on\n"); err != nil || !strings.Contains(shown.stderr, "continuing compacted, after 5 messages") || shown.out != "continued\n" {
+		t.Errorf("%v: %+v", err, shown)
+	}
+	old := time.Now().Add(-100 * 24 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "unsealed.json"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&retention{Keep: 2}).prune(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+	var left []string
+	for _, e := range must(os.ReadDir(dir)) {
+		left = append(left, e.Name())
+	}
+	want := "compacted.json.events compacted.json.imported compacted.jsonl " +
+		"ended.json.events ended.json.imported ended.json.results ended.jsonl"
+	if got := strings.Join(left, " "); got != want {
+		t.Errorf("left are %s, want %s", got, want)
 	}
 }

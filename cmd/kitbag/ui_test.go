@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
@@ -318,6 +320,55 @@ func TestUIOlderFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if _, err := os.Stat("made"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUIForged shows a session to which a record was added without the key: it is answered and copied only if the user
+// trusts it.
+func TestUIForged(t *testing.T) {
+	dir := workspace(t)
+	serve(t, openaitest.Calls(openaitest.Call{ID: "call_7", Name: "Bash", Args: `{"command":"touch made"}`}), openaitest.Text("It is made."))
+	if got := kitbag(t.Context(), "run", "--session", "s", "make it"); got.code != exitWaiting {
+		t.Fatalf("%+v", got)
+	}
+	s, err := session.Open(t.Context(), must(session.Dir(dir)), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.State.Rules = append(s.State.Rules, permission.Rule{Tool: "Edit", Behavior: permission.Allow})
+	if err := errors.Join(s.Save(t.Context(), s.State), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	answer := fmt.Sprintf(`{"call":"call_7","question":%d,"allow":true}`, s.State.Pending()[0].(*event.Approval).Question)
+	for _, store := range []string{"s", "."} {
+		t.Run(store, func(t *testing.T) {
+			c := startUI(t, "--store", store)
+			var got struct{ Notes, Rules []string }
+			c.call("GET", "api/sessions/s", "", &got)
+			if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--trust-session") || len(got.Rules) != 1 {
+				t.Errorf("%+v", got)
+			}
+			if rows := c.rows("s", 5); len(rows) != 5 || rows[1].Text != "make it" {
+				t.Errorf("%+v", rows)
+			}
+			for path, body := range map[string]string{"answer": answer, "fork": `{"to":"copy"}`, "resume": `{}`} {
+				status, text := c.send("POST", "api/sessions/s/"+path, body)
+				if path != "resume" && (status == http.StatusOK || !strings.Contains(string(text), "--trust-session")) {
+					t.Errorf("%s: %d %s", path, status, text)
+				}
+			}
+		})
+	}
+	if names := must(filepath.Glob("*")); len(names) != 1 || names[0] != "s.jsonl" {
+		t.Errorf("the directory has %q", names)
+	}
+	t.Run("trusted", func(t *testing.T) {
+		c := startUI(t, "--store", "s", "--trust-session")
+		c.call("POST", "api/sessions/s/answer", answer, &struct{}{})
+		c.waitFor("s", "ended")
+	})
 	if _, err := os.Stat("made"); err != nil {
 		t.Error(err)
 	}
