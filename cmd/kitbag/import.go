@@ -260,16 +260,18 @@ func (o *oldSession) copyTo(ctx context.Context, store session.Store, id string)
 	if err != nil {
 		return err
 	}
+	stored := false // a record; older versions wrote none that is !ok after one that is not
 	for i, rec := range o.past {
 		n, ok := o.messagesAt(rec)
-		if !ok {
+		if !ok && !stored {
 			events.lost = append(events.lost, rec.Events...)
 			continue
 		}
 		events.add(rec)
-		if n == len(o.state.Messages) {
-			continue // the last record has these events
+		if !ok || n == len(o.state.Messages) {
+			continue // a later record has these events
 		}
+		stored = true
 		if err := s.State.UnmarshalJSON(earlier); err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func TestImportSession(t *testing.T) {
 		id       string
 		status   session.Status
 		messages string // how many the State after each record has; - for one without a State
-		events   int
+		event    int    // the number of the last event
 	}{
 		{"ended", session.StatusEnded, "1 3 3 3 3 4 4 5 6", 27},
 		{"waiting", session.StatusWaiting, "1 2 2 3 4", 15},
@@ -79,7 +79,7 @@ func TestImportSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, in, err := session.Read(t.Context(), sealed, row.id, 0)
-		if err != nil || in.Status != row.status || len(in.Labels) > 0 || in.Event != int64(row.events) {
+		if err != nil || in.Status != row.status || len(in.Labels) > 0 || in.Event != int64(row.event) {
 			t.Errorf("%s: %+v, %v", row.id, in, err)
 		}
 		var counts []string
@@ -461,5 +461,35 @@ func TestImportKept(t *testing.T) {
 		"ended.json.events ended.json.imported ended.json.results ended.jsonl"
 	if got := strings.Join(left, " "); got != want {
 		t.Errorf("left are %s, want %s", got, want)
+	}
+}
+
+// TestImportForgedEvents has events that do not fit the State, as anyone could have written: the conversation is imported.
+func TestImportForgedEvents(t *testing.T) {
+	oldWorkspace(t)
+	data := must(os.ReadFile("ended.json"))
+	file := must(filepath.Glob("ended.json.events/*.jsonl"))[0]
+	before := eventsOf(t, must(session.Dir("ended.json.events")), strings.TrimSuffix(filepath.Base(file), ".jsonl"))
+	f := must(os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0))
+	for _, line := range []string{`{"messages":1,"generation":7},"events":[{"seq":3,"data":{}}]`, `{"messages":-1},"events":[{"seq":99,"data":{}}]`,
+		`{"messages":1}`, `{"messages":99},"status":"odd","events":null`} {
+		if _, err := fmt.Fprintf(f, "{\"crc\":\"0\",\"data\":%s}\n", line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := openSession(t, "ended")
+	defer s.close()
+	want := new(agent.State)
+	if err := json.Unmarshal(must(withID(data, "ended")), want); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := must(json.Marshal(s.State)), must(json.Marshal(want)); !bytes.Equal(got, want) {
+		t.Errorf("the State is\n%s\nwant\n%s", got, want)
+	}
+	if got := eventsOf(t, s.inbox.(session.Store), "ended"); got != before {
+		t.Errorf("the events are\n%s\nwant\n%s", got, before)
 	}
 }
