@@ -59,23 +59,18 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
-// openLocked opens and locks a file of the directory. A symbolic link cannot lead outside of the directory.
+// openLocked opens and locks a file of the directory. If the file was deleted or replaced before it was locked,
+// openLocked opens the name again. A symbolic link cannot lead outside of the directory.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
-	return openAndLock(name, d.root.Stat, func(name string) (*os.File, error) { return d.root.OpenFile(name, flag, 0o600) })
-}
-
-// openAndLock opens a file and locks it. If the file was deleted or replaced before it was locked, openAndLock opens the
-// name again.
-func openAndLock(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
 	for {
-		f, err := open(name)
+		f, err := d.root.OpenFile(name, flag, 0o600)
 		if err != nil {
 			return nil, err
 		}
 		if err := lock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		named, err := isNamed(f, stat, name)
+		named, err := d.isNamed(f, name)
 		if named {
 			return f, nil
 		}
@@ -86,7 +81,7 @@ func openAndLock(name string, stat func(string) (fs.FileInfo, error), open func(
 }
 
 // isNamed reports whether name still names the open file f. It fails if f is not a regular file.
-func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (bool, error) {
+func (d *dir) isNamed(f *os.File, name string) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {
 		return false, err
@@ -94,7 +89,7 @@ func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (b
 	if !opened.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", name)
 	}
-	named, err := stat(name)
+	named, err := d.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -247,8 +242,16 @@ func (d *dir) readLog(id string, seq int64) (*logFile, error) {
 	return l, errors.Join(err, f.Close())
 }
 
+// openRegular opens a file for reading, unless it is a pipe or another special file: opening a pipe may block.
 func (d *dir) openRegular(name string) (*os.File, error) {
-	return openIfRegular(name, d.root.Stat, d.root.Open)
+	info, err := d.root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return d.root.Open(name)
 }
 
 func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, error) {

@@ -407,7 +407,7 @@ func TestRemoved(t *testing.T) {
 // TestOtherProcess has another process keep a session open. It can be opened as soon as that process is killed,
 // and not before.
 func TestOtherProcess(t *testing.T) {
-	for _, kind := range []string{"dir", "file"} {
+	for _, kind := range []string{"dir", "sealed"} {
 		dir := t.TempDir()
 		if _, killed := process(t, dir, kind, 3); !killed {
 			t.Fatal("the process was not killed")

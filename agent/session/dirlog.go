@@ -122,7 +122,7 @@ func recordLines(rec Record, sum summary) ([]byte, error) {
 
 // isNamed reports whether the file still has the name of the session's file.
 func (l *dirLog) isNamed() (bool, error) {
-	return isNamed(l.file, l.dir.root.Stat, l.id+sessionSuffix)
+	return l.dir.isNamed(l.file, l.id+sessionSuffix)
 }
 
 // write appends lines and returns when they are on the disk.

@@ -73,7 +73,7 @@ func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 	f := w.dir.addFollower(w.id) // before the file is read, so that no record is missed
 	defer w.dir.removeFollower(w.id, f)
 	// Before the file is read, so that everything written before its deletion is yielded.
-	named, err := isNamed(w.file, w.dir.root.Stat, w.id+sessionSuffix)
+	named, err := w.dir.isNamed(w.file, w.id+sessionSuffix)
 	if err != nil {
 		return err
 	}

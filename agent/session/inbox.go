@@ -34,7 +34,7 @@ type Entry struct {
 	// The Inbox sets the following fields.
 	Sent    time.Time `json:"sent"`
 	Record  int64     `json:"-"` // the number of the record that consumed the input; 0 while the input waits
-	Refused string    `json:"-"` // why the input had no effect: see [ConsumedInput]
+	Refused string    `json:"-"` // why the input had no effect, or, while it waits, will have none: see [ConsumedInput]
 }
 
 // ErrFull is wrapped by the error for an input to a full inbox.

@@ -43,10 +43,10 @@ func TestMain(m *testing.M) {
 }
 
 func openJourney(dir, kind string) (*session.Session, error) {
-	if kind == "file" {
-		return session.File(filepath.Join(dir, "journey.json"))
-	}
 	store, err := session.Dir(filepath.Join(dir, "sessions"))
+	if err == nil && kind == "sealed" {
+		store, err = session.Sealed(store, sealKey)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func TestKill(t *testing.T) {
 	for _, row := range []struct {
 		kind       string
 		sign, step int
-	}{{"dir", 1, 1}, {"dir", -1, 3}, {"file", 1, 4}, {"file", -1, 9}} {
+	}{{"dir", 1, 1}, {"dir", -1, 3}, {"sealed", 1, 4}, {"sealed", -1, 9}} {
 		t.Run(fmt.Sprintf("%s%+d", row.kind, row.sign), func(t *testing.T) {
 			t.Parallel()
 			for n := 1; killAt(t, row.kind, row.sign*n); n += row.step {

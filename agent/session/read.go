@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 
@@ -159,25 +158,3 @@ func (e existsError) Error() string {
 }
 
 func (existsError) Unwrap() error { return ErrConflict }
-
-// ReadFile returns the State in a file of [File], or of [SealedFile] if key is not nil, without opening the session:
-// another process may have it open. A missing file is an error. If key is nil, the seal of a file is not checked.
-func ReadFile(path string, key []byte) (*agent.State, error) {
-	st, err := readFile(path, key)
-	if err != nil {
-		return nil, fmt.Errorf("session %s: %w", path, err)
-	}
-	return st, nil
-}
-
-func readFile(path string, key []byte) (*agent.State, error) {
-	f, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	return decodeFile(data, key)
-}

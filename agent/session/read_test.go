@@ -55,35 +55,3 @@ func TestForkSealed(t *testing.T) {
 		t.Errorf("read the fork: %v", err)
 	}
 }
-
-// TestReadFile reads files of open sessions.
-func TestReadFile(t *testing.T) {
-	key := []byte("a key of thirty-two random bytes")
-	for name, open := range map[string]func(string) (*session.Session, error){
-		"plain":  session.File,
-		"sealed": func(path string) (*session.Session, error) { return session.SealedFile(path, key) },
-	} {
-		path := filepath.Join(t.TempDir(), name)
-		if _, err := session.ReadFile(path, nil); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a missing file: %v", err)
-		}
-		s, err := open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 1; i < 3; i++ {
-			s.State.Usage.Input = i
-			if err := s.Save(t.Context(), s.State); err != nil {
-				t.Fatal(err)
-			}
-			st, err := session.ReadFile(path, nil)
-			if err != nil || st.Usage.Input != i {
-				t.Errorf("%s: read %+v, %v", name, st, err)
-			}
-		}
-		if _, err := session.ReadFile(path, key); errors.Is(err, session.ErrUnsealed) != (name == "plain") {
-			t.Errorf("%s: with a key: %v", name, err)
-		}
-		shut(t, s)
-	}
-}

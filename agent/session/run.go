@@ -27,17 +27,12 @@ import (
 // afterwards, but not concurrently. Run fails if the store is not an [Inbox].
 func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		k, ok := s.keeper.(*logKeeper)
-		if !ok {
-			yield(nil, errors.New("session: a file has no inbox; give inputs to the agent, or keep the session in a store"))
-			return
-		}
 		box, ok := s.store.(Inbox)
 		if !ok {
 			yield(nil, unsupported(s.store, "Inbox", "give inputs to the agent"))
 			return
 		}
-		r := &inboxRun{session: s, keeper: k, box: box, agent: a, yield: yield, resume: s.wasCutOff(k.status)}
+		r := &inboxRun{session: s, box: box, agent: a, yield: yield, resume: s.wasCutOff()}
 		for ctx.Err() == nil && !r.consumerStopped {
 			more, err := r.turn(ctx)
 			if err != nil && !r.consumerStopped {
@@ -51,8 +46,8 @@ func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event
 }
 
 // wasCutOff reports whether a run must continue even without an input.
-func (s *Session) wasCutOff(status Status) bool {
-	switch status {
+func (s *Session) wasCutOff() bool {
+	switch s.keeper.status {
 	case StatusWorking, StatusFailed:
 		return len(s.State.Messages) > 0
 	case "": // stored by an older version, without a status
@@ -64,7 +59,6 @@ func (s *Session) wasCutOff(status Status) bool {
 // An inboxRun is one call of [Session.Run].
 type inboxRun struct {
 	session *Session
-	keeper  *logKeeper
 	box     Inbox
 	agent   *agent.Agent
 	yield   func(event.Event, error) bool
@@ -84,7 +78,7 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	if err := r.consume(ctx, refused...); err != nil {
 		return false, err
 	}
-	if r.keeper.status == StatusFailed && len(refused) > 0 {
+	if r.session.keeper.status == StatusFailed && len(refused) > 0 {
 		r.resume = false // a refused input must not cause another run after a failure
 	}
 	if len(inputs) == 0 && !r.resume {
@@ -125,6 +119,10 @@ func choose(entries []Entry, pending []event.Event) (inputs []runInput, refused 
 	}
 	hasQuestions := len(waits) > 0
 	for _, e := range entries {
+		if e.Refused != "" { // by the store
+			refused = append(refused, ConsumedInput{e.ID, e.Refused})
+			continue
+		}
 		in, err := decodeInput(e.Data)
 		if err != nil {
 			refused = append(refused, ConsumedInput{e.ID, err.Error()})
@@ -158,7 +156,7 @@ func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 	if len(list) == 0 {
 		return nil
 	}
-	k := r.keeper
+	k := r.session.keeper
 	rec := Record{Status: k.status, Labels: k.labels, Consumed: list}
 	if err := k.storeChanges(ctx, r.session.State, rec); err != nil {
 		return fmt.Errorf("session %q: %w", r.id(), err)
@@ -171,15 +169,15 @@ func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
 	agentInputs := make([]agent.Input, len(inputs))
 	for i, in := range inputs {
 		agentInputs[i] = in.input
-		r.keeper.given[in.id] = true
+		r.session.keeper.given[in.id] = true
 	}
-	defer clear(r.keeper.given)
+	defer clear(r.session.keeper.given)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { r.awaitInterrupt(ctx, cancel, inputs) })
 	defer watch.Wait()
 	defer cancel(nil)
-	seqBefore := r.keeper.seq
+	seqBefore := r.session.keeper.seq
 	for ev, err := range r.agent.Run(r.session.Context(ctx), r.session.State, agentInputs...) {
 		if err != nil {
 			return err
@@ -190,9 +188,9 @@ func (r *inboxRun) run(ctx context.Context, inputs []runInput) error {
 		}
 	}
 	switch {
-	case r.keeper.seq == seqBefore: // no record was stored
+	case r.session.keeper.seq == seqBefore: // no record was stored
 		return fmt.Errorf("session %q: the agent does not save to it; set agent.Config.Save to session.Save", r.id())
-	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil: // no record has consumed any of them
+	case len(inputs) > 0 && len(r.session.keeper.given) == len(inputs) && ctx.Err() == nil: // no record has consumed any of them
 		return fmt.Errorf("session %q: the agent did not use the input %q; check whether a middleware drops inputs", r.id(), inputs[0].id)
 	}
 	return nil
@@ -216,11 +214,16 @@ func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCaus
 			continue // the next save reports a failure of the store
 		}
 		for _, e := range entries {
-			in, err := decodeInput(e.Data)
-			if err == nil && in == (agent.Interrupt{}) && !slices.ContainsFunc(given, func(g runInput) bool { return g.id == e.ID }) {
+			isGiven := slices.ContainsFunc(given, func(g runInput) bool { return g.id == e.ID })
+			if isInterrupt(e) && !isGiven {
 				cancel(agent.ErrInterrupted)
 				return
 			}
 		}
 	}
+}
+
+func isInterrupt(e Entry) bool {
+	in, err := decodeInput(e.Data)
+	return err == nil && e.Refused == "" && in == (agent.Interrupt{})
 }

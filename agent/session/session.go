@@ -6,8 +6,7 @@
 //	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Save: s.Save})
 //	reply, err := a.Reply(ctx, s.State, agent.Say("Where were we?"))
 //
-// An id that the store does not have is a new conversation. [File] is for a single conversation in a file that
-// the user names. An agent that serves many conversations saves with the function [Save] and runs each with
+// An id that the store does not have is a new conversation. An agent that serves many conversations saves with the function [Save] and runs each with
 // [Session.Context].
 //
 // For example, a web server and its workers share a store. The server sends a user's messages to the session,
@@ -26,7 +25,7 @@
 // append-only log. A [Record] contains what the step changed, so its size does not depend on the length of the
 // conversation; when the records since the last whole record have become larger than the state, the next record
 // contains the whole state. The total size of all records is at most about three times the size of all data that was ever
-// added. File writes the whole state each time, in a form that people and other programs can read.
+// added.
 //
 // In the same transaction, a record also contains the effects of the step: the status and labels of the session,
 // the inputs that it consumed, and the events ([agent.Saving]). These are the events that the run yields after this
@@ -60,7 +59,7 @@
 //
 // # Writers
 //
-// A session has one writer at a time. [Dir] and File lock (flock) a session while it is open; the system unlocks it
+// A session has one writer at a time. [Dir] locks (flock) a session while it is open; the system unlocks it
 // when the process ends, even after a crash. A store may also have claims that expire, and every store refuses a
 // record that does not follow the last one, so that a writer that was too slow stores nothing. The errors that a
 // second writer gets wrap [ErrConflict].
@@ -70,9 +69,8 @@
 // Files can be read only by their owner, and contain the whole conversation in clear text, including secrets
 // unless the agent removes them ([agent.Config.Redact]). Inputs in an inbox are kept as they were sent until
 // the session is deleted, including secrets. Anyone who can write to the files can add messages as the model
-// and rules to the policy, unless the agent seals its States ([agent.Config.Key]) or the file is a
-// [SealedFile]. A seal does not cover the inbox: anyone who can write to it can send messages and answers as
-// the user. Checksums detect accidents, not attacks.
+// and rules to the policy, unless the agent seals its States ([agent.Config.Key]) or the store is [Sealed]; and can
+// send messages and answers as the user, unless the store is Sealed. Checksums detect accidents, not attacks.
 package session
 
 import (
@@ -90,17 +88,11 @@ type Session struct {
 	State *agent.State
 
 	// Labels are for finding the session with a [Query], for example by tenant: at most 16, with a key in the
-	// form of an id and a value of at most 256 bytes. Each save stores them. A session in a [File] has none.
+	// form of an id and a value of at most 256 bytes. Each save stores them.
 	Labels map[string]string
 
-	store  Store // nil for a file
-	keeper keeper
-}
-
-// A keeper stores a State, and knows which parts of the State are stored.
-type keeper interface {
-	save(ctx context.Context, st *agent.State, labels map[string]string) error
-	close() error
+	store  Store
+	keeper *logKeeper
 }
 
 // Open opens the session with the given id, or creates it; if id is empty, it creates one with a new id. See

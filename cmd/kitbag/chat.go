@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +67,7 @@ Lines that begin with a slash are commands of kitbag:
 		Example: `  kitbag chat
   kitbag chat --continue           # continue the last conversation here
   kitbag chat --resume             # choose a conversation from a list
-  kitbag chat --session s.json     # save the conversation in s.json, or continue it
+  kitbag chat --session s          # save the conversation in s.jsonl, or continue it
   kitbag chat --plain              # for a screen reader`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.resume && len(args) == 1 {
@@ -210,8 +209,8 @@ func (c *chat) welcome() {
 		return
 	}
 	name := c.conv.path
-	if dir, _, err := keptSessions(); err == nil && filepath.Dir(name) == dir {
-		name = strings.TrimSuffix(filepath.Base(name), ".json") // the id for --resume
+	if dir, err := keptDir(); err == nil && filepath.Dir(name) == dir {
+		name = filepath.Base(name) // the id for --resume
 	}
 	fmt.Fprintf(c.log, "continuing %s, after %d messages.\n", name, n)
 	sent, answer := lastExchange(c.conv.State)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,40 +15,63 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A chat without --session keeps its conversation in the user's state directory, in a separate folder for each
-// working directory. The id of a conversation, for --resume, is the time when it began; its file is named ID.json.
+// A chat without --session keeps its conversation in the user's state directory, in a separate
+// folder for each working directory, which is a session.Dir. The id of a conversation, for
+// --resume, is the time when it began.
 
 // maxListed is the maximum number of conversations in a list.
 const maxListed = 20
 
-// keptSessions returns the folder of the current directory's conversations, and their ids, the most recently used
-// first.
-func keptSessions() (dir string, ids []string, err error) {
+// keptDir returns the folder of the current directory's conversations, which may not exist yet.
+func keptDir() (string, error) {
 	state, err := projectStateDir()
 	if err != nil {
-		return "", nil, fmt.Errorf("no place to keep conversations: %w", err)
+		return "", fmt.Errorf("no place to keep conversations: %w", err)
 	}
-	dir = filepath.Join(state, "sessions")
+	return filepath.Join(state, "sessions"), nil
+}
+
+// keptSessions returns the folder of the current directory's conversations, and their ids, the
+// most recently used first. It imports those of older versions; one that cannot be imported also
+// has an id.
+func keptSessions(ctx context.Context) (dir string, ids []string, err error) {
+	if dir, err = keptDir(); err != nil {
+		return "", nil, err
+	}
+	if err := importAll(ctx, dir, false); err != nil {
+		return "", nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, err
 	}
 	usedAt := map[string]time.Time{}
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if info, err := e.Info(); ok && err == nil && info.Mode().IsRegular() {
-			ids = append(ids, id)
-			usedAt[id] = info.ModTime()
+		id, ok := sessionID(e.Name())
+		used := modTime(filepath.Join(dir, e.Name()))
+		if ok && e.Type().IsRegular() && used.After(usedAt[id]) {
+			usedAt[id] = used
 		}
 	}
+	ids = slices.Collect(maps.Keys(usedAt))
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(usedAt[b].Compare(usedAt[a]), cmp.Compare(b, a)) })
 	return dir, ids, nil
 }
 
-// newSession makes the folder dir, and returns the file of a new conversation in dir, whose id is none of ids.
+// sessionID returns the id of the session that has a file with this name.
+func sessionID(name string) (id string, ok bool) {
+	if id, ok = strings.CutSuffix(name, sessionSuffix); !ok {
+		id, ok = strings.CutSuffix(name, oldSuffix)
+	}
+	return id, ok && session.CheckID(id) == nil
+}
+
+// newSession makes the folder dir, and returns the path of a new conversation in dir, whose id is
+// none of ids.
 func newSession(dir string, ids []string, now time.Time) (string, error) {
 	id := now.Format("2006-01-02-150405")
 	for n := 2; slices.Contains(ids, id); n++ {
@@ -56,10 +80,11 @@ func newSession(dir string, ids []string, now time.Time) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("keep the conversation: %w; set XDG_STATE_HOME to a directory in which you may write, or add --session FILE", err)
 	}
-	return filepath.Join(dir, id+".json"), nil
+	return filepath.Join(dir, id), nil
 }
 
-// chooseSession sets f.session to the file of a kept conversation or, without --continue and --resume, of a new one.
+// chooseSession sets f.session to the path of a kept conversation or, without --continue and
+// --resume, of a new one.
 func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 	if f.session != "" {
 		if f.continueLast || f.resume {
@@ -67,7 +92,7 @@ func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 		}
 		return nil
 	}
-	dir, ids, err := keptSessions()
+	dir, ids, err := keptSessions(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,24 +112,20 @@ func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
 	case f.continueLast:
 		id = ids[0]
 	default:
-		if err := f.config.sessions.prune(time.Now()); err != nil {
+		if err := f.config.sessions.prune(ctx, time.Now()); err != nil {
 			fmt.Fprintf(p.out, "! old conversations are not removed: %s\n", plainLine(err.Error()))
 		}
 		f.session, err = newSession(dir, ids, time.Now())
 		return err
 	}
-	f.session = filepath.Join(dir, id+".json")
+	f.session = filepath.Join(dir, id)
 	return nil
 }
 
 func (p *prompt) pickSession(ctx context.Context, dir string, ids []string) (string, error) {
-	key, err := userKey()
-	if err != nil {
-		return "", err
-	}
 	p.discardTyped()
 	for i, id := range ids {
-		_, about := describeSession(dir, id, key)
+		_, about := describeSession(ctx, dir, id)
 		fmt.Fprintf(p.out, "%3d  %s  %s\n", i+1, id, about)
 	}
 	for {
@@ -128,7 +149,8 @@ func firstMessage(st *agent.State) string {
 	return "(no message)"
 }
 
-// lastExchange returns the last message of the user that has text, and the model's last text after it.
+// lastExchange returns the last message of the user that has text, and the model's last text
+// after it.
 func lastExchange(st *agent.State) (sent, answer string) {
 	for _, m := range slices.Backward(st.Messages) {
 		switch {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
-	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
@@ -120,12 +119,9 @@ func TestChatContinues(t *testing.T) {
 	if got, err := runChat(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "continuing s.json, after 6 messages") {
 		t.Errorf("%v: %+v", err, got)
 	}
-	s, err := session.File("s.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := agent.CheckHistory(s.State.Messages); err != nil {
+	s := openSession(t, "s")
+	defer s.close()
+	if err := agent.CheckHistory(s.Messages); err != nil {
 		t.Error(err)
 	}
 }

@@ -43,9 +43,10 @@
 // Tools, servers, sessions and skills are not trusted either: their text cannot control the terminal or imitate a line
 // of kitbag (see the functions plain and plainLine).
 //
-// A session file is sealed with a key in the user's configuration directory. A file without this seal is refused, unless
-// --trust-session is given. Text that looks like a secret is removed from the file, and from the output, unless
-// --no-redact is given; this is not a boundary (see package redact).
+// A session is sealed with a key in the user's configuration directory, with the answers that "kitbag ui" sends to it
+// (see session.Sealed). A session without these seals is refused, unless --trust-session is given, and such an answer has
+// no effect. Text that looks like a secret is removed from the session, and from the output, unless --no-redact is given;
+// this is not a boundary (see package redact).
 //
 // The user at the terminal is trusted, but only there: a "y" from a pipe is not an answer, nor is anything typed before
 // the question was shown.
@@ -56,5 +57,5 @@
 // configurations; model.go, setup.go and servers.go, which make the agent; run.go, which runs the agent; show.go and
 // show_result.go for output; and prompt.go, approve.go and elicit.go for questions. chat.go takes turns with the user, on
 // plain lines (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes; usage.go
-// explains wrong usage.
+// explains wrong usage. session.go opens sessions, and import.go imports the files of older versions.
 package main

@@ -106,7 +106,7 @@ func (f *doctorFlags) runChecks(cmd *cobra.Command) []check {
 	}
 	checks := []check{{"configuration", checkOK, fmt.Sprintf("mode %s, %d rules", f.mode, len(policy.Rules)), ""}}
 	checks = append(checks, f.checkModels(cmd.Context())...)
-	checks = append(checks, f.checkSandbox(policy.Mode), f.checkSessions())
+	checks = append(checks, f.checkSandbox(policy.Mode), f.checkSessions(cmd.Context()))
 	return append(checks, f.checkServers(cmd, policy.Dirs)...)
 }
 

@@ -12,7 +12,7 @@ import (
 
 const keySize = 32 // bytes
 
-// userKey returns the key that seals the user's session files. On first use it is created in the user's configuration
+// userKey returns the key that seals the user's sessions. On first use it is created in the user's configuration
 // directory.
 func userKey() ([]byte, error) {
 	base, err := os.UserConfigDir()

@@ -18,7 +18,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -67,6 +66,16 @@ func serve(t *testing.T, turns ...openaitest.Turn) *openaitest.Server {
 	t.Setenv("OPENAI_BASE_URL", s.URL)
 	t.Setenv("OPENAI_API_KEY", "key")
 	t.Setenv("KITBAG_MODEL", "test")
+	return s
+}
+
+// openSession opens a session of the current directory as kitbag run does.
+func openSession(t *testing.T, path string) *conversation {
+	t.Helper()
+	s, err := openConversation(t.Context(), path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -202,12 +211,9 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 			if got.code != row.code || !strings.HasSuffix(got.out, row.out) {
 				t.Errorf("%+v", got)
 			}
-			s, err := session.File("s.json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			if err := agent.CheckHistory(s.State.Messages); err != nil {
+			s := openSession(t, "s")
+			defer s.close()
+			if err := agent.CheckHistory(s.Messages); err != nil {
 				t.Error(err)
 			}
 			if got := kitbag(t.Context(), "run", "--session", "s.json", "while it is open"); got.code != exitError || !strings.Contains(got.stderr, "another writer") {

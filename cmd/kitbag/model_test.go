@@ -239,7 +239,7 @@ func TestClaudeKeyIsHidden(t *testing.T) {
 	workspace(t)
 	serveClaude(t, anthropictest.Calls(anthropictest.Call{Name: "Bash", Args: `{"command":"env; echo cla''ude-key"}`}), anthropictest.Text("The key is claude-key."))
 	got := kitbag(t.Context(), "run", "--mode", "bypass", "--session", "s.json", "go")
-	saved, err := os.ReadFile("s.json")
+	saved, err := os.ReadFile("s.jsonl")
 	if err != nil || got.code != exitDone || strings.Contains(got.out, "claude-key") || strings.Contains(string(saved), "claude-key") || strings.Contains(string(saved), "ANTHROPIC_API_KEY") {
 		t.Errorf("%v: %+v\n%s", err, got, saved)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -91,20 +90,16 @@ func replayCommand() *cobra.Command {
 		Long: `Show what other rules would have decided about every tool call of a session that
 "kitbag run --session" saved. Rules accepted in the session apply too. Tools that
 are not built in are judged by name only.`,
-		Example: `  kitbag permission replay --allow 'Bash(go test:*)' s.json`,
-		Args:    between(1, 1, "the file of one session"),
+		Example: `  kitbag permission replay --allow 'Bash(go test:*)' s.jsonl`,
+		Args:    between(1, 1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := f.policy(cmd)
 			if err != nil {
 				return err
 			}
-			data, err := os.ReadFile(args[0])
+			st, err := readUntrusted(cmd.Context(), args[0])
 			if err != nil {
-				return fmt.Errorf("session: %w", err)
-			}
-			st := new(agent.State)
-			if err := json.Unmarshal(data, st); err != nil {
-				return fmt.Errorf("%s: not a session saved by kitbag run --session: %w", args[0], jsonError(data, err))
+				return fmt.Errorf("session %s: %w", args[0], err)
 			}
 			p.Rules = append(p.Rules, st.Rules...) // rules that the user accepted during the session
 			return replay(cmd.OutOrStdout(), p, st)

@@ -27,8 +27,8 @@ type runFlags struct {
 
 // agentFlags describe an agent and its conversation, for "kitbag run" and "kitbag chat".
 type agentFlags struct {
-	session          string // the session file; "" for a conversation that ends with the program
-	trustSession     bool   // accept a session file that is not sealed with the user's key
+	session          string // the path of the session; "" for a conversation that ends with the program
+	trustSession     bool   // accept a session that is not sealed with the user's key
 	noRedact         bool   // save and show secrets
 	mode             string // one of modes
 	allow, ask, deny []string
@@ -55,9 +55,9 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 
 func (f *agentFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, or continue the one in it")
-	fl.BoolVar(&f.trustSession, "trust-session", false, "trust a session file that is not sealed with your key: its conversation and its rules")
-	fl.BoolVar(&f.noRedact, "no-redact", false, "do not redact secrets in the session file and in the output")
+	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`.jsonl, or continue the one in it")
+	fl.BoolVar(&f.trustSession, "trust-session", false, "trust a session that is not sealed with your key: its conversation and its rules")
+	fl.BoolVar(&f.noRedact, "no-redact", false, "do not redact secrets in the session and in the output")
 	fl.StringVar(&f.mode, "mode", "default", "the mode, which decides calls without a rule: "+strings.Join(modes, ", "))
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
@@ -133,8 +133,8 @@ code 3 and lists the waiting calls.
 		Example: `  kitbag run "what does this repository do?"
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
   kitbag run - < task.md
-  kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
-  kitbag run --json --session s.json --answer call_1.9=allow   # an id that the run before printed`,
+  kitbag run --json --session s "clean up"   # ends with code 3 at a question
+  kitbag run --json --session s --answer call_1.9=allow   # an id that the run before printed`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -172,17 +172,21 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(`no task; say what to do: kitbag run "task"`)
 	}
 	if len(f.answers) > 0 && f.session == "" {
-		return usage("--answer needs --session FILE with the file that has the waiting calls")
+		return usage("--answer needs --session FILE with the session that has the waiting calls")
 	}
 	r := newRunner(cmd, f.json)
 	if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
 		return err
 	}
 	return f.withAgent(cmd.Context(), r, func(k *kit, s *conversation) error {
-		if len(inputs) == 0 && s.finished() {
+		hasInputs, err := s.hasInputs(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if len(inputs) == 0 && !hasInputs && s.finished() {
 			return usage(`no call waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
 		}
-		err := r.run(cmd.Context(), k.agent, s, inputs)
+		err = r.run(cmd.Context(), k.agent, s, inputs)
 		if !f.json && r.spent.steps > 0 {
 			fmt.Fprintln(r.log, r.painter.paint(dim, r.spent.String()))
 		}
@@ -219,11 +223,11 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 
 // withAgent calls use with the conversation of --session, or a new one, and an agent for it. It closes both afterwards.
 func (f *agentFlags) withAgent(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
-	if _, err := f.policy(); err != nil { // check the flags before the session file is opened
+	if _, err := f.policy(); err != nil { // check the flags before the session is opened
 		return err
 	}
 	warn := func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) }
-	s, err := openConversation(ctx, f.session, f.trustSession, warn)
+	s, err := openConversation(ctx, f.session, f.trustSession)
 	if err != nil {
 		return err
 	}
@@ -343,11 +347,17 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 	}
 }
 
-// runOnce runs the agent until it ends or waits, and shows its events. Leaving the loop early ends the run and waits for
-// its goroutines, so the session stays consistent.
+// runOnce runs the agent until it ends or waits, and shows its events. Without inputs it takes those that wait in the
+// session's inbox. Leaving the loop early ends the run and waits for its goroutines, so the session stays consistent.
 func (r *runner) runOnce(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
-	var end *event.End
-	for ev, err := range a.Run(ctx, s.State, inputs...) {
+	events := a.Run(ctx, s.State, inputs...)
+	if hasInputs, err := s.hasInputs(ctx); err != nil {
+		return nil, err
+	} else if hasInputs && len(inputs) == 0 {
+		events = s.session.Run(ctx, a)
+	}
+	end := &event.End{Reason: event.EndWaiting} // unless a run ends: all inputs of the inbox were refused
+	for ev, err := range events {
 		if err != nil {
 			return nil, err
 		}

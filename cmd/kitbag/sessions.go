@@ -3,22 +3,25 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A retention limits how many conversations are kept. Only the user can set it: a project must not remove conversations.
+// A retention limits how many conversations are kept. Only the user can set it: a project must
+// not remove conversations.
 type retention struct {
 	Keep int `json:"keep"` // the number of conversations of each directory; 0 for defaultKeep
 	Days int `json:"days"` // the number of days after the last use; 0 for defaultDays
@@ -50,41 +53,61 @@ func (r *retention) limits() (keep, days int) {
 	return cmp.Or(r.Keep, defaultKeep), cmp.Or(r.Days, defaultDays)
 }
 
-// prune removes conversations that chats without --session have stored: in this directory all but the last used ones, and
-// in every directory those that were last used too long ago. It skips open conversations.
-func (r *retention) prune(now time.Time) error {
+// prune removes conversations that chats without --session have stored: in this directory all but
+// the last used ones, and in every directory those that were last used too long ago. It skips
+// open conversations.
+func (r *retention) prune(ctx context.Context, now time.Time) error {
 	keep, days := r.limits()
-	dir, ids, err := keptSessions()
+	dir, ids, err := keptSessions(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, id := range ids[min(keep, len(ids)):] {
-		errs = append(errs, removeSession(dir, id))
+		errs = append(errs, removeSession(ctx, dir, id))
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "../../*/sessions/*.json")) // of every directory; see projectStateDir
+	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "../../*/sessions/*.json*")) // of every directory; see projectStateDir
 	errs = append(errs, err)
 	for _, file := range files {
-		if info, err := os.Lstat(file); err == nil && now.Sub(info.ModTime()) > time.Duration(days)*24*time.Hour {
-			dir, name := filepath.Split(file)
-			errs = append(errs, removeSession(dir, strings.TrimSuffix(name, ".json")))
+		dir, name := filepath.Split(file)
+		id, ok := sessionID(name)
+		used := max(modTime(dir+id+sessionSuffix).Unix(), modTime(dir+id+oldSuffix).Unix())
+		if unused := now.Sub(time.Unix(used, 0)); ok && unused > time.Duration(days)*24*time.Hour {
+			errs = append(errs, removeSession(ctx, dir, id))
 		}
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, session.ErrConflict) })...)
 }
 
-// removeSession removes a conversation with its stored results and events, unless it is open.
-func removeSession(dir, id string) error {
-	file := filepath.Join(dir, id+".json")
-	s, err := session.File(file) // locks the file
-	if errors.Is(err, session.ErrConflict) {
+// removeSession removes a conversation with its stored results, and what older versions stored of
+// it, unless it is open.
+func removeSession(ctx context.Context, dir, id string) error {
+	store, err := session.Dir(dir)
+	if err != nil {
 		return err
 	}
-	err = errors.Join(os.Remove(file), os.RemoveAll(file+".results"), os.RemoveAll(eventDir(file)))
-	if s != nil { // nil for a file that is not a valid session, which is removed too
-		err = errors.Join(err, s.Close())
+	log, err := store.Open(ctx, id) // locks the session
+	if err != nil {
+		return err
 	}
-	return err
+	old := filepath.Join(dir, id+oldSuffix)
+	f, err := openOld(old)
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	for _, path := range []string{old, old + importedSuffix, old + ".results", old + ".events", filepath.Join(dir, id+".results")} {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		return err
+	}
+	if err := store.Delete(ctx, id); !errors.Is(err, fs.ErrNotExist) { // one that was not imported does not exist
+		return err
+	}
+	return nil
 }
 
 func sessionsCommand() *cobra.Command {
@@ -101,7 +124,8 @@ Files of --session are never removed.`, defaultKeep, defaultDays),
 	}, sessionsListCommand(), sessionsRemoveCommand())
 }
 
-// A sessionReport is the output about one conversation. Its JSON must not change, since other programs read it.
+// A sessionReport is the output about one conversation. Its JSON must not change, since other
+// programs read it.
 type sessionReport struct {
 	ID       string `json:"id"`
 	Messages int    `json:"messages"`
@@ -116,17 +140,13 @@ func sessionsListCommand() *cobra.Command {
 		Example: "  kitbag sessions list\n  kitbag sessions list --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, ids, err := keptSessions()
-			if err != nil {
-				return err
-			}
-			key, err := userKey()
+			dir, ids, err := keptSessions(cmd.Context())
 			if err != nil {
 				return err
 			}
 			list := []sessionReport{}
 			for _, id := range ids {
-				n, first := describeSession(dir, id, key)
+				n, first := describeSession(cmd.Context(), dir, id)
 				list = append(list, sessionReport{id, n, first})
 			}
 			if asJSON {
@@ -146,9 +166,18 @@ func sessionsListCommand() *cobra.Command {
 	return cmd
 }
 
-// describeSession returns the number of messages, and the first message or why the conversation cannot be read.
-func describeSession(dir, id string, key []byte) (messages int, first string) {
-	st, err := session.ReadFile(filepath.Join(dir, id+".json"), key)
+// describeSession returns the number of messages, and the first message or why the conversation
+// cannot be read.
+func describeSession(ctx context.Context, dir, id string) (messages int, first string) {
+	p := place{dir: dir, id: id, old: []string{id + oldSuffix}}
+	sealed, plain, err := p.stores()
+	if err == nil {
+		err = p.importOld(ctx, plain, false) // the reason why an older one was not imported
+	}
+	var st *agent.State
+	if err == nil {
+		st, _, err = session.Read(ctx, sealed, id, 0)
+	}
 	if err != nil {
 		return 0, shorten("! "+err.Error(), maxArguments)
 	}
@@ -162,7 +191,7 @@ func sessionsRemoveCommand() *cobra.Command {
 		Short:   "Remove conversations of this directory",
 		Example: "  kitbag sessions remove 2026-01-31-120000\n  kitbag sessions remove --all",
 		RunE: func(cmd *cobra.Command, remove []string) error {
-			dir, ids, err := keptSessions()
+			dir, ids, err := keptSessions(cmd.Context())
 			switch {
 			case err != nil:
 				return err
@@ -178,7 +207,7 @@ func sessionsRemoveCommand() *cobra.Command {
 			}
 			var errs []error
 			for _, id := range remove {
-				errs = append(errs, removeSession(dir, id))
+				errs = append(errs, removeSession(cmd.Context(), dir, id))
 			}
 			return errors.Join(errs...)
 		},
@@ -187,8 +216,8 @@ func sessionsRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *doctorFlags) checkSessions() check {
-	_, ids, err := keptSessions()
+func (f *doctorFlags) checkSessions(ctx context.Context) check {
+	_, ids, err := keptSessions(ctx)
 	if err != nil {
 		return check{"sessions", checkWarning, err.Error(), "set XDG_STATE_HOME to a directory of yours"}
 	}

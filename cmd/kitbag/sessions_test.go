@@ -9,40 +9,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/message"
 )
 
 // keepConversation saves a conversation of the current directory that was last used days ago.
 func keepConversation(t *testing.T, id string, days int) {
 	t.Helper()
-	dir, _, err := keptSessions()
+	dir, err := keptDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := userKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, more := range []string{".json.results", ".json.events"} {
+	for _, more := range []string{".json.results", ".json.events", ".results"} {
 		if err := os.MkdirAll(filepath.Join(dir, id+more), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	file := filepath.Join(dir, id+".json")
-	s, err := session.SealedFile(file, key)
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(dir, id+".json.imported"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.State.Messages = append(s.State.Messages, message.User("about "+id))
-	if err := s.Save(t.Context(), s.State); err != nil {
+	s := openSession(t, filepath.Join(dir, id))
+	s.Messages = append(s.Messages, message.User("about "+id))
+	if err := s.session.Save(t.Context(), s.State); err != nil {
 		t.Fatal(err)
 	}
 	used := time.Now().Add(-time.Duration(days)*24*time.Hour - time.Minute)
-	if err := s.Close(); err != nil {
+	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(file, used, used); err != nil {
+	if err := os.Chtimes(filepath.Join(dir, id+".jsonl"), used, used); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,25 +59,22 @@ func TestPrune(t *testing.T) {
 		for _, days := range row.days {
 			keepConversation(t, fmt.Sprint(days), days)
 		}
-		dir, _, err := keptSessions()
+		dir, _, err := keptSessions(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if row.open >= 0 {
-			s, err := session.File(filepath.Join(dir, fmt.Sprint(row.open)+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = s.Close() })
+			s := openSession(t, filepath.Join(dir, fmt.Sprint(row.open)))
+			t.Cleanup(func() { _ = s.close() })
 		}
-		if err := row.settings.prune(time.Now()); err != nil {
+		if err := row.settings.prune(t.Context(), time.Now()); err != nil {
 			t.Errorf("%+v: %v", row, err)
 		}
-		_, left, err := keptSessions()
+		_, left, err := keptSessions(t.Context())
 		if got := strings.Join(left, " "); err != nil || got != row.want {
 			t.Errorf("%+v: %s are left, %v", row, got, err)
 		}
-		if all, _ := filepath.Glob(filepath.Join(dir, "*")); len(all) != 3*len(left) {
+		if all, _ := filepath.Glob(filepath.Join(dir, "*")); len(all) != 5*len(left) {
 			t.Errorf("%+v: %q are left", row, all)
 		}
 	}
@@ -95,15 +86,15 @@ func TestPruneElsewhere(t *testing.T) {
 	for _, days := range []int{1, 2, 100} {
 		keepConversation(t, fmt.Sprint(days), days)
 	}
-	dir, _, err := keptSessions()
+	dir, _, err := keptSessions(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	if err := (&retention{Keep: 1}).prune(time.Now()); err != nil {
+	if err := (&retention{Keep: 1}).prune(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.json"))
+	files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if len(files) != 2 {
 		t.Errorf("left are %q", files)
 	}
@@ -140,7 +131,7 @@ func TestSessionsCommand(t *testing.T) {
 	} {
 		if row.left == "a bb c" {
 			for i, id := range []string{"a", "bb", "c"} {
-				if _, ids, err := keptSessions(); err != nil || !slices.Contains(ids, id) {
+				if _, ids, err := keptSessions(t.Context()); err != nil || !slices.Contains(ids, id) {
 					keepConversation(t, id, i)
 				}
 			}
@@ -149,7 +140,7 @@ func TestSessionsCommand(t *testing.T) {
 		if got.code != row.code || !strings.Contains(got.out+got.stderr, row.says) {
 			t.Errorf("%q: %+v", row.args, got)
 		}
-		if _, ids, err := keptSessions(); err != nil || strings.Join(ids, " ") != row.left {
+		if _, ids, err := keptSessions(t.Context()); err != nil || strings.Join(ids, " ") != row.left {
 			t.Errorf("%q: %q are left, %v", row.args, ids, err)
 		}
 	}

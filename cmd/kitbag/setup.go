@@ -78,7 +78,7 @@ func (f *agentFlags) newKit(ctx context.Context, policy permission.Policy, s *co
 	if err := f.config.sandbox.canConfine(); err != nil && policy.Mode == permission.ModeSandboxed {
 		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
 	}
-	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
+	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save(),
 		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
 	if r.spent.price, err = f.applyCatalog(&cfg); err != nil {
 		return nil, err

@@ -80,8 +80,8 @@ func (c *chat) command(ctx context.Context, name, arg string) error {
 	return nil
 }
 
-func (c *chat) clear(context.Context, string) error {
-	dir, ids, err := keptSessions()
+func (c *chat) clear(ctx context.Context, _ string) error {
+	dir, ids, err := keptSessions(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -44,18 +45,17 @@ fetched from other servers.
 
 Without --store these are the conversations of "kitbag chat" in the current directory.
 The store is a directory (of such conversations, or of a program that uses
-session.Dir), a session file of "kitbag run --session", a SQLite database, or the
-URL of a Postgres database (postgres://…). The events of a session file are next to it,
-in FILE.events.
+session.Dir), a session of "kitbag run --session", a SQLite database, or the
+URL of a Postgres database (postgres://…).
 
 An answer to a question of "kitbag chat" or "kitbag run" lets the conversation
 continue here, with the model, rules and servers that "kitbag run" would use in the
 current directory; the flags are the same. The sessions of other programs get the
-answer in their inbox, from which that program takes it. A session file that is not
-sealed with your key, such as one of an older version, is only shown, unless you trust
-it with --trust-session.`,
+answer in their inbox, from which that program takes it. A session that is not sealed
+with your key, such as one of an older version, is only shown, unless you trust it with
+--trust-session.`,
 		Example: `  kitbag ui --open
-  kitbag ui --store s.json
+  kitbag ui --store s.jsonl
   kitbag ui --store sessions.db --addr 127.0.0.1:8080`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -77,7 +77,7 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	if f.session != "" {
 		return usage("--session is a flag of kitbag run; use --store %s", f.session)
 	}
-	store, closeStore, err := openStore(ctx, f.store)
+	store, closeStore, err := openStore(ctx, f.store, f.trustSession)
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
@@ -86,19 +86,18 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if files, ok := store.(*fileStore); ok {
+	if own, ok := store.(*ownStore); ok {
 		opts.Resume = func(ctx context.Context, id string, _ inspect.Variant) error { // withCopySettings reads the Variant from the State
-			return f.resume(ctx, cmd, files, id)
+			return f.resume(ctx, cmd, own.path(id))
 		}
-		files.trust = f.trustSession
 		opts.Note = func(in session.Info) string {
 			if in.Labels[sealLabel] != "" {
-				return "The file is not sealed with your key: an older version wrote it, or another user, or it was changed since. It is only shown. Read it; if you trust its conversation and its rules, start kitbag ui with --trust-session."
+				return "The session is not sealed with your key: an older version wrote it, or another user, or it was changed since. It is only shown. Read it; if you trust its conversation and its rules, start kitbag ui with --trust-session."
 			}
-			return "The file is sealed with your key, which kitbag keeps for you; copies are sealed with it, too, and exports are not. Recognized secrets were removed before it was stored, except with --no-redact: copies and exports have marks in their place."
+			return "The session is sealed with your key, which kitbag keeps for you; copies are sealed with it, too, and exports are not. Recognized secrets were removed before it was stored, except with --no-redact: copies and exports have marks in their place."
 		}
 		opts.Keep = func(ctx context.Context, id string, rules []permission.Rule) error {
-			if err := files.checkSeal(ctx, id); err != nil {
+			if err := own.checkSeal(ctx, id); err != nil {
 				return err
 			}
 			return f.keepRules(ctx, silentPrompt(), rules)
@@ -210,20 +209,18 @@ func silentPrompt() *prompt {
 
 // resume continues a conversation of "kitbag run" or "kitbag chat" with the inputs that were sent to it. If that is not
 // possible, such as without a key for the model, the inputs stay.
-func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *fileStore, id string) error {
-	store.beginRun(id)
-	defer store.endRun(id)
+func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, path string) error {
 	flags := f.agentFlags
-	flags.session = store.path(id)
+	flags.session, flags.trustSession = path, false // what is trusted was sealed when the page was started
 	r := &runner{log: io.Discard, painter: newPainter(io.Discard), show: func(event.Event) error { return nil }}
 	if err := flags.configure(ctx, cmd, nil); err != nil {
 		return err
 	}
 	err := flags.withAgent(ctx, r, func(k *kit, s *conversation) error {
-		return r.run(ctx, k.agent, s, store.takeInputs(id))
+		return r.run(ctx, k.agent, s, nil)
 	})
 	if errors.Is(err, session.ErrConflict) {
-		return fmt.Errorf("another kitbag process has session %s open; answer there, or end that process", id)
+		return fmt.Errorf("another kitbag process has session %s open; answer there, or end that process", filepath.Base(path))
 	}
 	if e, ok := errors.AsType[*exit](err); ok {
 		err = e.err // the page shows its questions or its limit

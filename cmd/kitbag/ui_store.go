@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/session"
@@ -14,16 +15,22 @@ import (
 	"github.com/kitbag-go/kitbag/postgres/pgsession"
 )
 
-// openStore opens the store that --store names; "" means the conversations of the current directory. The caller calls
-// closeStore.
-func openStore(ctx context.Context, name string) (_ session.Store, closeStore func() error, _ error) {
+// openStore opens the store that --store names; "" means the conversations of the current
+// directory. With trust it seals the conversations that are not sealed with the user's key. The
+// caller calls closeStore.
+func openStore(
+	ctx context.Context, name string, trust bool,
+) (_ session.Store, closeStore func() error, _ error) {
 	noClose := func() error { return nil }
 	if name == "" {
-		dir, _, err := keptSessions()
+		dir, err := keptDir()
+		if err == nil {
+			err = os.MkdirAll(dir, 0o700)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := newFileStore(dir, "")
+		store, err := newOwnStore(ctx, dir, "", trust)
 		return store, noClose, err
 	}
 	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
@@ -34,12 +41,19 @@ func openStore(ctx context.Context, name string) (_ session.Store, closeStore fu
 		return store, store.Close, nil
 	}
 	info, err := os.Stat(name)
+	if err == nil && info.IsDir() {
+		store, err := dirStore(ctx, name, trust)
+		return store, noClose, err
+	}
+	p, placeErr := placeOf(name)
+	if placeErr == nil && p.exists() {
+		store, err := newOwnStore(ctx, p.dir, p.id, trust)
+		return store, noClose, err
+	}
 	switch {
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w; name a directory, a file, or the URL of a Postgres database", err)
-	case info.IsDir():
-		store, err := dirStore(name)
-		return store, noClose, err
+		return nil, nil, fmt.Errorf("%w; "+
+			"name a directory, a session, a file, or the URL of a Postgres database", err)
 	case !info.Mode().IsRegular():
 		return nil, nil, fmt.Errorf("%s is not a regular file", name)
 	}
@@ -54,33 +68,41 @@ func openStore(ctx context.Context, name string) (_ session.Store, closeStore fu
 		}
 		return store, store.Close, nil
 	}
-	id, ok := strings.CutSuffix(filepath.Base(name), ".json")
-	if !ok || session.CheckID(id) != nil {
-		return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, whose name is letters and digits with .json at the end", name)
-	}
-	store, err := newFileStore(filepath.Dir(name), id)
-	return store, noClose, err
+	return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, "+
+		"whose name is letters and digits with .jsonl at the end", name)
 }
 
-// dirStore opens a directory that has either the logs of session.Dir or session files.
-func dirStore(name string) (session.Store, error) {
-	logs, err := filepath.Glob(filepath.Join(escapeGlob(name), "*.jsonl"))
+// exists reports whether the session has a file, which an older version may have written.
+func (p place) exists() bool {
+	return !modTime(p.file()).IsZero() || !modTime(filepath.Join(p.dir, p.id+oldSuffix)).IsZero()
+}
+
+// dirStore opens a directory of the user's conversations, or of a program that uses session.Dir.
+// They are the user's if the last one is sealed, with whatever key, or if all are files of older
+// versions.
+func dirStore(ctx context.Context, name string, trust bool) (session.Store, error) {
+	logs, err := filepath.Glob(filepath.Join(escapeGlob(name), "*"+sessionSuffix))
 	if err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(name), "*.json"))
+	files, err := filepath.Glob(filepath.Join(escapeGlob(name), "*"+oldSuffix))
 	if err != nil {
 		return nil, err
 	}
-	if len(logs) == 0 && len(files) > 0 {
-		return newFileStore(name, "")
+	isOwn := len(files) > 0
+	if len(logs) > 0 {
+		// A session of another program that contains this by chance is only shown.
+		last := slices.MaxFunc(logs, func(a, b string) int { return modTime(a).Compare(modTime(b)) })
+		data, err := os.ReadFile(last)
+		if err != nil {
+			return nil, err
+		}
+		isOwn = bytes.Contains(data, []byte(`"kitbag_seal":`))
+	}
+	if isOwn {
+		return newOwnStore(ctx, name, "", trust)
 	}
 	return session.Dir(name)
-}
-
-// escapeGlob returns the pattern that matches only the path itself.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // isSQLite reports whether a file begins like a SQLite database.

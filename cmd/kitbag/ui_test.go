@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -15,11 +16,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
@@ -234,20 +235,15 @@ func (c *uiClient) rows(id string, n int) []uiRow {
 // TestUIForks copies conversations of "kitbag run" with a question that is asked differently. The copy is sealed,
 // and continues like the other.
 func TestUIForks(t *testing.T) {
-	dir := workspace(t)
+	workspace(t)
 	serve(t, openaitest.Text("one"), openaitest.Text("two"), openaitest.Text("three"))
 	for _, say := range []string{"first", "second"} {
 		if got := kitbag(t.Context(), "run", "--session", "s.json", say); got.code != exitDone {
 			t.Fatalf("%+v", got)
 		}
-		if say == "first" { // as an older version has written it
-			if err := os.RemoveAll("s.json.events"); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 	c := startUI(t, "--store", "s.json")
-	rows := c.rows("s", 6)
+	rows := c.rows("s", 8)
 	var texts []string
 	for _, r := range rows {
 		if r.Text != "" {
@@ -260,10 +256,8 @@ func TestUIForks(t *testing.T) {
 	before := rows[slices.IndexFunc(rows, func(r uiRow) bool { return r.Text == "second" })].Record - 1
 	c.call("POST", "api/sessions/s/fork", fmt.Sprintf(`{"record":%d,"to":"t","say":"third"}`, before), &struct{}{})
 	c.waitFor("t", "ended")
-	st, err := session.ReadFile(filepath.Join(dir, "t.json"), must(userKey()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := openSession(t, "t")
+	defer st.close()
 	var got []string
 	for _, m := range st.Messages {
 		got = append(got, m.Text())
@@ -309,7 +303,7 @@ func TestUIOlderFile(t *testing.T) {
 			}
 		}
 	})
-	if _, err := os.Stat("copy.json"); err == nil {
+	if _, err := os.Stat("copy.jsonl"); err == nil {
 		t.Error("the copy was written")
 	}
 	if all, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(all) != 1 {
@@ -321,11 +315,60 @@ func TestUIOlderFile(t *testing.T) {
 		c.call("POST", "api/sessions/old/answer", strings.ReplaceAll(answer, `"keep":true`, `"keep":false`), &struct{}{})
 		c.waitFor("old", "ended")
 	})
-	for _, name := range []string{"old.json", "copy.json"} {
-		if _, err := session.ReadFile(name, must(userKey())); err != nil {
+	for _, name := range []string{"old", "copy"} {
+		if err := openSession(t, name).close(); err != nil {
 			t.Error(err)
 		}
 	}
+	if _, err := os.Stat("made"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUIForged shows a session to which a record was added without the key: it is answered and copied only if the user
+// trusts it.
+func TestUIForged(t *testing.T) {
+	dir := workspace(t)
+	serve(t, openaitest.Calls(openaitest.Call{ID: "call_7", Name: "Bash", Args: `{"command":"touch made"}`}), openaitest.Text("It is made."))
+	if got := kitbag(t.Context(), "run", "--session", "s", "make it"); got.code != exitWaiting {
+		t.Fatalf("%+v", got)
+	}
+	s, err := session.Open(t.Context(), must(session.Dir(dir)), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.State.Rules = append(s.State.Rules, permission.Rule{Tool: "Edit", Behavior: permission.Allow})
+	if err := errors.Join(s.Save(t.Context(), s.State), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	answer := fmt.Sprintf(`{"call":"call_7","question":%d,"allow":true}`, s.State.Pending()[0].(*event.Approval).Question)
+	for _, store := range []string{"s", "."} {
+		t.Run(store, func(t *testing.T) {
+			c := startUI(t, "--store", store)
+			var got struct{ Notes, Rules []string }
+			c.call("GET", "api/sessions/s", "", &got)
+			if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--trust-session") || len(got.Rules) != 1 {
+				t.Errorf("%+v", got)
+			}
+			if rows := c.rows("s", 5); len(rows) != 5 || rows[1].Text != "make it" {
+				t.Errorf("%+v", rows)
+			}
+			for path, body := range map[string]string{"answer": answer, "fork": `{"to":"copy"}`, "resume": `{}`} {
+				status, text := c.send("POST", "api/sessions/s/"+path, body)
+				if path != "resume" && (status == http.StatusOK || !strings.Contains(string(text), "--trust-session")) {
+					t.Errorf("%s: %d %s", path, status, text)
+				}
+			}
+		})
+	}
+	if names := must(filepath.Glob("*")); len(names) != 1 || names[0] != "s.jsonl" {
+		t.Errorf("the directory has %q", names)
+	}
+	t.Run("trusted", func(t *testing.T) {
+		c := startUI(t, "--store", "s", "--trust-session")
+		c.call("POST", "api/sessions/s/answer", answer, &struct{}{})
+		c.waitFor("s", "ended")
+	})
 	if _, err := os.Stat("made"); err != nil {
 		t.Error(err)
 	}
@@ -359,31 +402,26 @@ func TestUIKeepsInputs(t *testing.T) {
 	}
 }
 
-// TestFileStore: a copy that fails leaves no file, and the only session may be a link, as for "kitbag run --session".
-func TestFileStore(t *testing.T) {
+// TestUILink: the session of --store may be a link, as for "kitbag run --session".
+func TestUILink(t *testing.T) {
 	dir := workspace(t)
-	store := must(newFileStore(dir, ""))
-	copied := must(store.Open(t.Context(), "copy"))
-	if err := copied.Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: []byte(`{"messages": 1}`)}); err == nil {
-		t.Error("a damaged copy is stored")
-	}
-	if _, err := os.Stat("copy.json"); err == nil {
-		t.Error("the file of a copy that failed is left")
-	}
 	serve(t, openaitest.Text("one"))
 	if got := kitbag(t.Context(), "run", "--session", "s.json", "first"); got.code != exitDone {
 		t.Fatalf("%+v", got)
 	}
-	if err := os.Symlink("s.json", "link.json"); err != nil {
+	if err := os.Symlink("s.jsonl", "link.jsonl"); err != nil {
 		t.Fatal(err)
 	}
-	linked, _, err := openStore(t.Context(), "link.json")
+	linked, _, err := openStore(t.Context(), filepath.Join(dir, "link.jsonl"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := linked.(*fileStore).List(t.Context(), session.Query{})
-	if err != nil || len(page.Infos) != 1 || page.Infos[0].ID != "link" {
+	page, err := linked.List(t.Context(), session.Query{})
+	if err != nil || len(page.Infos) != 1 || page.Infos[0].ID != "s" {
 		t.Errorf("%v: %+v", err, page)
+	}
+	if err := openSession(t, "link").close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -444,12 +482,10 @@ func TestUICopyKeepsPolicy(t *testing.T) {
 	if err != nil || strings.Count(shown.stderr, "mode: default") != 2 || !strings.Contains(shown.stderr, "ask   Bash (") || strings.Contains(shown.stderr, "allow Bash") {
 		t.Errorf("%v: %+v", err, shown)
 	}
-	st, err := session.ReadFile(filepath.Join(dir, "t.json"), must(userKey()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := openSession(t, "t")
+	defer st.close()
 	flags := &agentFlags{mode: "bypass", allow: []string{"Bash"}, ask: []string{"Edit"}, deny: []string{"Bash(rm:*)"}}
-	p := must(must(flags.withCopySettings(st, func(string) {})).policy())
+	p := must(must(flags.withCopySettings(st.State, func(string) {})).policy())
 	var rules []string
 	for _, r := range p.Rules {
 		rules = append(rules, fmt.Sprint(r.Behavior, " ", r))
@@ -461,53 +497,6 @@ func TestUICopyKeepsPolicy(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, file)); (err == nil) != want {
 			t.Errorf("%s: %v", file, err)
 		}
-	}
-}
-
-// TestEventsNotStored runs where the State can be stored, but not the events: the run succeeds, and warns once.
-func TestEventsNotStored(t *testing.T) {
-	workspace(t)
-	serve(t, openaitest.Calls(openaitest.Call{ID: "call_1", Name: "Bash", Args: `{"command":"pwd"}`}), openaitest.Text("one"), openaitest.Text("two"))
-	if err := os.WriteFile("s.json.events", nil, 0o600); err != nil { // where the directory would be
-		t.Fatal(err)
-	}
-	for _, say := range []string{"one", "two"} {
-		got := kitbag(t.Context(), "run", "--session", "s.json", say)
-		if n := strings.Count(got.stderr, "kitbag ui will not show"); got.code != exitDone || n != 1 || !strings.Contains(got.out, say) {
-			t.Errorf("%d warnings: %+v", n, got)
-		}
-	}
-}
-
-// A fullLog is on a disk that is full.
-type fullLog struct{ session.Log }
-
-func (fullLog) Append(context.Context, session.Record) error { return syscall.ENOSPC }
-
-func TestEventsOnFullDisk(t *testing.T) {
-	workspace(t)
-	s, err := session.File("s.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var warnings []string
-	events := &eventLog{log: fullLog{}, warn: func(text string) { warnings = append(warnings, text) }}
-	save := func(ctx context.Context, st *agent.State) error {
-		defer events.save(ctx, st)
-		return s.Save(ctx, st)
-	}
-	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: save})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.Reply(t.Context(), s.State, agent.Say("Who is there?")); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if st, err := session.ReadFile("s.json", nil); err != nil || !st.Done() || len(warnings) != 1 || !strings.Contains(warnings[0], syscall.ENOSPC.Error()) {
-		t.Errorf("%v, %q", err, warnings)
 	}
 }
 

@@ -1,10 +1,11 @@
 // Cli is an agent for the terminal, with files and a shell in the current directory. It asks before it changes
-// something; an interrupt (Ctrl-C) stops the current turn. The conversation is stored in chat.json, and
+// something; an interrupt (Ctrl-C) stops the current turn. The conversation is stored in chat.jsonl, and
 // continues when the program is started again.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	chat, err := session.File("chat.json")
+	store, err := session.Dir(dir)
+	if err != nil {
+		return err
+	}
+	chat, err := session.Open(context.Background(), store, "chat")
 	if err != nil {
 		return err
 	}
@@ -123,11 +128,7 @@ func printable(text string) string {
 
 // approve asks the user.
 func (t terminal) approve(ctx context.Context, q event.Approval) (event.Confirm, error) {
-	what := q.Runs
-	if what == "" {
-		what = string(q.Input)
-	}
-	fmt.Printf("%s %s\n  %s\n", q.Name, printable(what), printable(q.Reason))
+	fmt.Printf("%s %s\n  %s\n", q.Name, printable(cmp.Or(q.Runs, string(q.Input))), printable(q.Reason))
 	if len(q.Suggest) > 0 {
 		fmt.Printf("  (y)es, (a)lways %s, anything else is no: ", printable(fmt.Sprint(q.Suggest)))
 	} else {

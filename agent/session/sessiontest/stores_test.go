@@ -27,8 +27,20 @@ func memories() sessiontest.Opener {
 	}
 }
 
+// sealed returns an Opener of sealed stores.
+func sealed(open sessiontest.Opener) sessiontest.Opener {
+	return func(dir string) (session.Store, error) {
+		store, err := open(dir)
+		if err != nil {
+			return nil, err
+		}
+		return session.Sealed(store, []byte("a key of thirty-two random bytes"))
+	}
+}
+
 func TestStores(t *testing.T) {
-	for name, open := range map[string]sessiontest.Opener{"memory": memories(), "dir": session.Dir} {
+	for name, open := range map[string]sessiontest.Opener{"memory": memories(), "dir": session.Dir,
+		"sealed memory": sealed(memories()), "sealed dir": sealed(session.Dir)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sessiontest.Run(t, open)
@@ -41,4 +53,8 @@ func TestStores(t *testing.T) {
 
 func TestKillDir(t *testing.T) { sessiontest.Kill(t, session.Dir) }
 
+func TestKillSealed(t *testing.T) { sessiontest.Kill(t, sealed(session.Dir)) }
+
 func TestSameDir(t *testing.T) { sessiontest.Same(t, session.Dir) }
+
+func TestSameSealed(t *testing.T) { sessiontest.Same(t, sealed(session.Dir)) }
