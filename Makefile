@@ -44,6 +44,11 @@ interop:
 	@./internal/heavy/interop/install.sh && ./agui/interop/install.sh
 	$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/heavy/interop ./agui/interop
 
+# Compiles everything, with the tests, for macOS and Windows.
+.PHONY: cross
+cross:
+	@./internal/modules/cross.sh
+
 # The public MCP conformance suite, with a Node that npm has for Linux on x86_64 only.
 .PHONY: conformance
 conformance:

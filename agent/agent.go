@@ -16,7 +16,7 @@
 // A run takes steps until the model answers without calling a tool. A step is a model call, then all tool calls of
 // its answer. Calls of tools marked Parallel run together, others alone, in the order of the answer; calls that
 // change which tools are visible come last. A call that fails becomes a result that the model reads.
-// [Config.Eager] starts calls earlier, and [Config.Background] lets long calls continue while the model works.
+// [Config.Background] lets long calls continue while the model works.
 //
 // # Questions
 //
@@ -158,16 +158,6 @@ type Config struct {
 	Limits      Limits        // of the work for one input; the zero value means 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative no limit
-
-	// Eager starts calls while the model is still writing the rest of its answer: the first calls of
-	// an answer, as long as each is of a tool marked Parallel, is read-only and is allowed without a
-	// question, at most MaxParallel at a time. Their output, questions and results are emitted after the answer
-	// is complete: only the timing differs. ToolTimeout counts from their start.
-	//
-	// If the answer breaks off, the calls that it started are stopped and forgotten. That is harmless only if tools
-	// that claim to be read-only really are, and cost neither money nor a quota; so Eager is not the default. No call
-	// starts early in a sub-agent that shares a limit of tool calls, or while calls run in the background.
-	Eager bool
 
 	// Background is how long a tool call may keep the model waiting; 0 means until the call ends. A call that takes
 	// longer continues in the background, if its tool is marked Parallel or agrees ([tool.Backgrounder]), at most

@@ -192,9 +192,7 @@ func (r *run) generate() (*modelCall, error) {
 	r.emit(start)
 	mc.started = start.Time
 	estimated := window.Fixed(req.System, req.Tools) + r.closedToolTokens() + r.gauge().Count(r.st.Messages).Tokens
-	mc.early = r.newEarly(mc.msg.ID)
 	if err := r.exchange(req, mc); err != nil {
-		r.dropEarly()
 		return mc, err
 	}
 	if ratio, ok := window.Ratio(estimated, mc.msg.Usage.Input); ok {
@@ -205,7 +203,7 @@ func (r *run) generate() (*modelCall, error) {
 
 // exchange makes a model call and joins the deltas into a message, emitting each.
 func (r *run) exchange(req *model.Request, mc *modelCall) error {
-	mc.task, mc.stage = mc, committed
+	mc.task = mc
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
 	original, retrying, inbox := r.agent.model, r.modelWithRetries(), &r.inbox
@@ -270,7 +268,7 @@ func (r *run) modelWithRetries() model.Model {
 		return r.dialog.model
 	}
 	retry, inbox := r.cfg.Retry, &r.inbox
-	sender := &flight{stage: committed} // not the flight of a model call: the function serves all model calls of the run
+	sender := new(flight) // not the flight of a model call: the function serves all model calls of the run
 	onRetry := retry.OnRetry
 	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 		// An error of inbox.ask means that the run has ended.
@@ -316,7 +314,6 @@ func (r *run) accept(mc *modelCall) error {
 			ended = append(ended, newToolResult(c))
 		}
 	}
-	r.matchEarly(mc.calls)
 	r.st.Messages = append(r.st.Messages, m)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: string(mc.finishReason()), FirstToken: mc.firstToken})
 	return r.store(append(events, ended...)...)

@@ -41,7 +41,7 @@ func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 
 // moveToBackground lets a call continue in the background, if the call has not ended and MaxParallel allows another one.
 func (r *run) moveToBackground(tc *toolCall) error {
-	if tc.background || tc.stage == finished || len(r.st.loop.InBackground()) >= r.cfg.MaxParallel {
+	if tc.background || tc.ended || len(r.st.loop.InBackground()) >= r.cfg.MaxParallel {
 		return nil
 	}
 	tc.background = true

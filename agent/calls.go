@@ -85,7 +85,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := r.decideCall(c, p, pc)
+	d := r.agent.judge(r.withToolState(r.ctx), p, pc)
 	switch r.st.loop.ApplyDecision(c, d) {
 	case permission.Allow:
 		return nil
@@ -107,16 +107,6 @@ func (r *run) judge(c *openCall) error {
 	r.st.loop.Ask(c, preview, r.cfg.Now())
 	_, err = r.approve(c)
 	return err
-}
-
-// decideCall asks the permission engine about c. If c was judged early, the first decideCall returns that decision.
-func (r *run) decideCall(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
-	if tc := r.early.find(c); tc != nil && tc.decision != nil {
-		d := *tc.decision
-		tc.decision = nil
-		return d
-	}
-	return r.agent.judge(r.withToolState(r.ctx), p, pc)
 }
 
 // changedInputJudge returns a function that judges, by the current policy, a call whose arguments middleware has changed.
@@ -203,7 +193,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 		return event.Confirm{}, err
 	}
 	ctx, uq := r.ctx, new(userQuestion)
-	uq.task, uq.stage = uq, committed
+	uq.task = uq
 	if deadline, _ := r.answerDeadline(q.Call); deadline.IsZero() {
 		ctx, uq.cancel = context.WithCancel(ctx)
 	} else {
@@ -268,11 +258,12 @@ func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
-// idempotencyKey returns the key of c, a call of the message with the id answerID: the same key in every process that
+// idempotencyKey returns the key of c, a call of the last message: the same key in every process that
 // continues this State, and another key for any other call. The key depends on the id of the message because a model may
 // reuse a call id that a compaction has removed; and on the arguments because the user may edit them, and services
 // reject a key that is reused with other arguments.
-func (r *run) idempotencyKey(c *openCall, answerID string) string {
+func (r *run) idempotencyKey(c *openCall) string {
+	answerID := r.st.Messages[len(r.st.Messages)-1].ID
 	h := sha256.New()
 	for _, part := range []string{r.st.ID, r.st.loop.Run + "/" + answerID + "/" + c.ID, string(c.Input)} {
 		sum := sha256.Sum256([]byte(part)) // hash each part, so that different lists cannot be joined to the same text

@@ -85,7 +85,7 @@ func TestChaosOnTheWire(t *testing.T) {
 	w := newWires(t)
 	requests := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		(&chaos{rt: rt, on: w, ran: map[string]int{}, repeats: map[string]int{}, read: map[string]bool{}}).play(t)
+		(&chaos{rt: rt, on: w, ran: map[string]int{}, repeats: map[string]int{}}).play(t)
 		if faults := w.server.Faults(); len(faults) > 0 {
 			rt.Fatal(faults[0])
 		}

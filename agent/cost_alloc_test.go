@@ -28,7 +28,7 @@ func reply(t *testing.T, a *Agent) *State {
 func TestCostOfStep(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps)
-	budget.Hold(t, budget.Cost{Allocs: 79, Bytes: 6225}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 154, Bytes: 9850}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfStepThroughHooks limits the cost of a step with middleware that does nothing at every level.
@@ -48,7 +48,7 @@ func TestCostOfStepThroughHooks(t *testing.T) {
 			}
 		},
 	})
-	budget.Hold(t, budget.Cost{Allocs: 80, Bytes: 6240}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 156, Bytes: 9980}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfToken limits the cost of a text delta, from the model to the event.

@@ -16,10 +16,8 @@ import (
 // A flight without a task has no goroutine: it is only the sender of the reports of a timer or callback.
 type flight struct {
 	task       task
-	stage      stage
-	held       []report // received in stage launched; commit handles them
-	ended      bool     // the last report has arrived
-	background bool     // a background call: committed but not waited for
+	ended      bool // the last report has arrived; further reports are dropped
+	background bool // a background call, which the next steps do not wait for
 	cancel     context.CancelFunc
 
 	cause atomic.Pointer[error] // why the flight was cancelled; nil if it was not
@@ -28,15 +26,6 @@ type flight struct {
 	panicked any
 	returned bool // the function returned, instead of ending the goroutine
 }
-
-// A stage is the progress of a flight.
-type stage int
-
-const (
-	launched  stage = iota // runs; its reports are held, since the call might be dropped
-	committed              // the call is part of the conversation
-	finished               // has ended, or its reports are dropped
-)
 
 // A task handles the reports of a flight: a [toolCall], a [modelCall] or a [userQuestion].
 type task interface {
@@ -65,7 +54,7 @@ const inboxSize = 16
 type inbox struct {
 	reports    chan report
 	closed     chan struct{} // closed when reports are no longer read
-	limitTimer *flight       // sends the report that [Limits].Time has passed; in stage finished from then on
+	limitTimer *flight       // sends the report that [Limits].Time has passed; ended from then on
 }
 
 // put adds a report. It returns false if the inbox is closed.
@@ -81,11 +70,6 @@ func (in *inbox) put(rep report) bool {
 // ask has do called on the run's goroutine, and returns the result of do, or ErrInterrupted if the run ends first. The run
 // may end in the middle of do: an event may make the consumer panic, or end the goroutine as t.Fatal does.
 func (in *inbox) ask(from *flight, do func() error) error {
-	return in.askUntil(context.Background(), from, do)
-}
-
-// askUntil is like ask, but stops waiting when ctx ends.
-func (in *inbox) askUntil(ctx context.Context, from *flight, do func() error) error {
 	rep := report{from: from, do: do, answer: make(chan error, 1)}
 	if !in.put(rep) {
 		return ErrInterrupted
@@ -95,13 +79,11 @@ func (in *inbox) askUntil(ctx context.Context, from *flight, do func() error) er
 		return err
 	case <-in.closed:
 		return ErrInterrupted
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
 // wake makes a waiting receive return. It has no effect if the run has ended.
-func (in *inbox) wake() { _ = in.ask(&flight{stage: committed}, func() error { return nil }) }
+func (in *inbox) wake() { _ = in.ask(new(flight), func() error { return nil }) }
 
 // launch adds a flight to the flights of the run and calls work on the flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
@@ -126,33 +108,24 @@ func (r *run) startGoroutine(f *flight, work func()) {
 // receive waits for a report and handles it.
 func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
-// handle handles a report. Reports of a flight in stage launched are held. Reports of a finished flight, such as
-// from a goroutine that a tool left running, are dropped.
+// handle handles a report. Reports of a flight that has ended, such as from a goroutine that a tool left running, are
+// dropped.
 func (r *run) handle(rep report) error {
 	f := rep.from
-	if f == nil && r.early.mayDrop() { // the report may be of an early call; all early calls are committed or dropped together
-		f = &r.early.calls[0].flight
-	}
-	if rep.isLast() {
-		f.ended = true
-	}
 	switch {
-	case f != nil && f.stage == launched:
-		f.held = append(f.held, rep)
-		return nil
-	case rep.do != nil && f != nil && f.stage == finished:
+	case rep.do != nil && f != nil && f.ended:
 		rep.answer <- ErrInterrupted
 		return nil
 	case rep.do != nil:
 		err := rep.do()
 		rep.answer <- err
 		return err
-	case f.stage == finished:
+	case f.ended:
 		return nil
 	case !rep.isLast():
 		return f.task.onReport(r, rep)
 	}
-	f.stage = finished
+	f.ended = true
 	if !f.background { // stopBackground and keepBackgroundResults still need a background call
 		r.removeFlight(f)
 	}
@@ -161,34 +134,6 @@ func (r *run) handle(rep report) error {
 
 func (r *run) removeFlight(f *flight) {
 	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
-}
-
-// commit makes the call of f part of the conversation, and handles what it has reported so far.
-func (r *run) commit(f *flight) error {
-	f.stage = committed
-	held := f.held
-	f.held = nil
-	var err error
-	for _, rep := range held { // after an error too: the flight ends only when its last report is handled
-		err = join(err, r.handle(rep))
-	}
-	return err
-}
-
-// drop cancels flights in stage launched, and waits for them.
-func (r *run) drop(flights []*flight) {
-	for _, f := range flights {
-		f.stage = finished
-		f.cancelWith(context.Canceled)
-		for _, rep := range f.held {
-			_ = r.handle(rep) // answers a report with do with ErrInterrupted, and drops other reports
-		}
-		f.held = nil
-	}
-	for _, f := range flights {
-		r.await(f)
-		r.removeFlight(f)
-	}
 }
 
 // await receives reports, of all flights, until f has ended.
@@ -216,15 +161,11 @@ func (f *flight) cancelCause() error {
 // cancelStepCalls is called after a step has panicked. It cancels the flights of the step, except
 // background calls, and waits until they have ended.
 func (r *run) cancelStepCalls() {
-	r.dropEarly()
 	for _, f := range slices.Clone(r.flights) {
 		if f.background {
 			continue
 		}
 		f.cancelWith(context.Canceled)
-		if f.stage == launched {
-			r.fail(r.commit(f))
-		}
 		r.await(f)
 	}
 }

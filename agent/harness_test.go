@@ -359,3 +359,6 @@ type turnFunc func(*model.Request) turn
 func (f turnFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return (&turnModel{turns: []turn{f(req)}}).Generate(ctx, req)
 }
+
+// reads are the options of a read-only tool whose calls may run in parallel.
+var reads = tool.Options{ReadOnly: true, Parallel: true}

@@ -61,24 +61,12 @@ func (h *callHost) emit(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.run.emit(ev); return nil })
 }
 
-// awaitCommit waits until the requesting call is committed: an early call may still be dropped, and must not ask the user
-// or the model.
-func (h *callHost) awaitCommit(ctx context.Context) error {
-	if !h.agent.cfg.Eager {
-		return nil
-	}
-	return h.run.inbox.askUntil(ctx, h.flightIn(ctx), func() error { return nil })
-}
-
 // Elicit passes a question to [Config.Elicit]. A sub-agent without Config.Elicit passes it to the outer run.
 func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
 	}
 	q = q.Clean()
-	if h.awaitCommit(ctx) != nil {
-		return host.Answer{Action: host.ActionCancel}, nil
-	}
 	if h.agent.cfg.Elicit == nil && h.outer != nil {
 		return h.outer.Elicit(ctx, q)
 	}
@@ -134,9 +122,6 @@ func refused(format string, args ...any) error {
 
 // Sample sends the request to the agent's model, if the policy, the user and the limits allow it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
-	if err := h.awaitCommit(ctx); err != nil {
-		return host.Sample{}, err
-	}
 	if !acquire(ctx, h.run.questions.sampling) { // one request at a time, since the budget is charged after the answer
 		return host.Sample{}, context.Cause(ctx)
 	}

@@ -276,11 +276,10 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestOneHost: all running calls of a run have the same host, including background calls and
-// early ones, so that a server's question that may belong to any of them
-// reaches the user.
+// TestOneHost: all running calls of a run have the same host, including background calls, so that a server's question
+// that may belong to any of them reaches the user.
 func TestOneHost(t *testing.T) {
-	for _, cfg := range []Config{{}, {Background: time.Millisecond}, {Eager: true}} { // Eager starts the first call early
+	for _, cfg := range []Config{{}, {Background: time.Millisecond}} {
 		// On a fake clock, so that no call is slow.
 		synctest.Test(t, func(t *testing.T) {
 			hosts := make(chan host.Host, 9)
@@ -297,8 +296,8 @@ func TestOneHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			first, second, later := <-hosts, <-hosts, <-hosts
-			if first == nil || first != second || (cfg.Background > 0 || cfg.Eager) && first != later {
-				t.Errorf("background %v, eager %v: the hosts are %p, %p and %p", cfg.Background, cfg.Eager, first, second, later)
+			if first == nil || first != second || cfg.Background > 0 && first != later {
+				t.Errorf("background %v: the hosts are %p, %p and %p", cfg.Background, first, second, later)
 			}
 		})
 	}

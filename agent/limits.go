@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
@@ -61,18 +60,6 @@ func (r *run) countCall() bool {
 	return askOuter(r, true, false, (*run).countCall) && allowed
 }
 
-// callsLeft returns how many more tool calls are certain to be allowed: none if an outer run has a limit, since other
-// agents may use it up.
-func (r *run) callsLeft() int {
-	if askOuter(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
-		return 0
-	}
-	if limit := r.cfg.Limits.ToolCalls; limit > 0 {
-		return limit - r.st.loop.Spent.Calls
-	}
-	return math.MaxInt
-}
-
 // spend counts the tokens and the cost of a model call.
 func (r *run) spend(m *message.Message) {
 	if m.Usage == nil {
@@ -101,24 +88,24 @@ func (r *run) timeLeft() (left time.Duration, limited bool) {
 // clock times, as the State may be from another process, so the timer may fire while some time is left by that clock.
 func (r *run) timeIsUp() bool {
 	left, limited := r.timeLeft()
-	return limited && (left <= 0 || r.inbox.limitTimer.stage == finished)
+	return limited && (left <= 0 || r.inbox.limitTimer.ended)
 }
 
 // stopLimitTimer stops the timer of Limits.Time. A report that the timer sends at this moment has no effect.
 func (r *run) stopLimitTimer() {
-	r.inbox.limitTimer.stage = finished
+	r.inbox.limitTimer.ended = true
 	r.inbox.limitTimer.cancel()
 }
 
 // cancelCallsAfter sets the timer that cancels all calls when left has passed. It replaces an earlier timer.
 func (r *run) cancelCallsAfter(left time.Duration) {
 	r.stopLimitTimer()
-	sender := &flight{stage: committed}
+	sender := new(flight)
 	r.inbox.limitTimer = sender
 	timer := time.AfterFunc(left, func() {
 		// An error means that the run has ended or the timer was set again.
 		_ = r.inbox.ask(sender, func() error {
-			sender.stage = finished
+			sender.ended = true
 			cause := fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeLimit())
 			for _, f := range r.flights {
 				f.cancelWith(cause)

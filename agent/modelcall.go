@@ -23,7 +23,6 @@ type modelCall struct {
 
 	started    time.Time
 	firstToken time.Duration // after started; 0 before the first token
-	early      *earlyCalls   // the early calls of the answer; nil if no call may start early
 
 	// Written by the flight's goroutine before the last report:
 	err       error // the error of the stream
@@ -52,9 +51,6 @@ func (mc *modelCall) onReport(r *run, rep report) error {
 		return nil
 	}
 	mc.add(rep.piece)
-	if mc.early != nil && mc.finish == nil && !r.consumer.stopped {
-		mc.early.startReady(mc)
-	}
 	return nil
 }
 

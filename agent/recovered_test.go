@@ -67,22 +67,6 @@ func TestStepThatRecovers(t *testing.T) {
 	}
 }
 
-// TestHeldReportsAreAllHandled commits a flight with a report that fails: later reports are still handled.
-func TestHeldReportsAreAllHandled(t *testing.T) {
-	r, ended := new(run), 0
-	f := &flight{task: endCounter{&ended}}
-	answer := make(chan error, 1)
-	f.held = []report{{from: f, do: func() error { return errLeft }, answer: answer}, {from: f}}
-	if err := r.commit(f); !errors.Is(err, errLeft) || ended != 1 || !f.ended {
-		t.Errorf("%v, ended %d times", err, ended)
-	}
-}
-
-type endCounter struct{ n *int }
-
-func (e endCounter) onReport(*run, report) error { return nil }
-func (e endCounter) onEnd(*run) error            { *e.n++; return nil }
-
 // TestSubagentThatWaitsTooLate has a sub-agent end waiting after the outer run has cancelled its call.
 func TestSubagentThatWaitsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,7 @@ package agent
 // sub-agent's events and saves, or when the model checks a background call. Package tool runs each
 // tool on one more goroutine, and abandons this goroutine if a cancelled tool does not end.
 //
-// A call that starts before the model's answer is complete is a flight that is not committed: its reports wait. A
-// background call is committed, but not waited for. When a run ends, all flights have ended:
+// A background call is a flight that the next steps do not wait for. When a run ends, all flights have ended:
 // end cancels the remaining flights and waits for them, unless the consumer has panicked.
 
 import (
@@ -82,7 +81,7 @@ func (a *Agent) newSequence(ctx context.Context, st *State, final *finalAnswer, 
 }
 
 func newRun(ctx context.Context, a *Agent, st *State) *run {
-	noTimer := &flight{stage: finished, cancel: func() {}}
+	noTimer := &flight{ended: true, cancel: func() {}}
 	return &run{entry: a, agent: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
 		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), limitTimer: noTimer},
 		questions: questionState{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
@@ -91,12 +90,6 @@ func newRun(ctx context.Context, a *Agent, st *State) *run {
 // cleanUp is called at the end of a run, even if the consumer panics. Reports that arrive later are dropped.
 func (r *run) cleanUp() {
 	r.consumer.cancel(context.Canceled)
-	for _, f := range r.flights {
-		if f.stage == committed { // dropEarly ends the flights in stage launched
-			f.stage = finished
-		}
-	}
-	r.dropEarly()
 	r.stopLimitTimer()
 	close(r.inbox.closed)
 }
@@ -296,7 +289,6 @@ func (r *run) step() (event.EndReason, error) {
 		case decide.Receive:
 			r.receive()
 		case decide.Close:
-			r.dropEarly()
 			var v *toolkit.View
 			if v, err = r.currentView(); err == nil {
 				err = r.addResults(v)
@@ -352,7 +344,6 @@ func (r *run) announcePending() error {
 // end ends the open calls unless the run waits, stores the State and emits the End.
 func (r *run) end(reason event.EndReason, err error) {
 	r.flush() // the events that waited while Config.Approve was called, if it panicked
-	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = event.EndError
 	}

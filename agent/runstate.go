@@ -29,9 +29,8 @@ type run struct {
 
 	consumer consumer
 	inbox    inbox
-	flights  []*flight   // flights whose reports are not all handled, and background calls
-	early    *earlyCalls // of the current or last answer; nil if no call may start early
-	failed   error       // ends the run
+	flights  []*flight // flights whose reports are not all handled, and background calls
+	failed   error     // ends the run
 
 	answerErr error // why the last model call has no answer; reported with the reason that ends the run
 

@@ -40,7 +40,6 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 		"two at a time":     {cfg: Config{MaxParallel: 2}, tool: tool.Options{Parallel: true}, want: "stopped:a stopped:b", after: time.Minute},
 		"a slow person":     {cfg: Config{Policy: permission.Policy{}, Approve: slowly}, tool: tool.Options{}, want: "", after: 2 * time.Minute},
 		"in the background": {cfg: Config{Background: time.Second}, tool: tool.Options{Parallel: true}, want: "stopped:a stopped:b stopped:c", after: time.Minute},
-		"ahead, but one":    {cfg: Config{Eager: true, MaxParallel: 1}, tool: reads, want: "stopped:a", after: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -31,11 +30,6 @@ type toolCall struct {
 	req     tool.Call
 	timeout time.Duration // not positive: none
 	link    *subLink      // to the sub-agent that the tool is; nil for other tools
-
-	// Only for an early call; see earlyCalls:
-	raw      string               // the arguments, as the model sent them
-	begun    time.Time            // when the call started
-	decision *permission.Decision // nil after decideCall has used it
 
 	backgroundAfter time.Duration // after this time the call continues in the background; negative for never
 
@@ -59,8 +53,7 @@ func callIn(ctx context.Context) *toolCall {
 	return tc
 }
 
-// newToolCall returns the flight for c, a call of the message with the id answerID.
-func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
+func (r *run) newToolCall(c *openCall, t tool.Tool) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
 		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.changedInputJudge()}}
 	tc.task = tc
@@ -68,7 +61,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answerID string) *toolCall {
 		tc.id = tc.parent.id + "/" + c.ID
 	}
 	if isIdempotent(t, c.Input) {
-		tc.req.Key = r.idempotencyKey(c, answerID)
+		tc.req.Key = r.idempotencyKey(c)
 	}
 	if _, nested := tool.As[*subagent](t); nested {
 		tc.timeout, tc.link = -1, r.subLinkFor(tc)
@@ -259,38 +252,29 @@ func newToolResult(c *openCall) *event.ToolResult {
 	return &event.ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
 }
 
-// start starts c and returns its flight, which the caller must commit; nil if c must not run. If c was started before the
-// model's answer was complete, start returns that flight.
-func (r *run) start(c *openCall) (*flight, error) {
-	tc := r.early.find(c)
-	early := tc != nil && tc.started()
-	var begun time.Time
-	if early {
-		begun = tc.begun
-	}
-	t, err := r.admit(c, begun)
+// start starts c, unless it must not run.
+func (r *run) start(c *openCall) error {
+	t, err := r.admit(c)
 	if t == nil || err != nil {
-		return nil, err
+		return err
 	}
-	if !early {
-		tc = r.newToolCall(c, t, r.st.Messages[len(r.st.Messages)-1].ID)
-		r.startToolCall(tc)
-	}
-	if tc.backgroundAfter == 0 {
-		err = r.moveToBackground(tc)
-	} else if tc.backgroundAfter > 0 {
+	tc := r.newToolCall(c, t)
+	r.startToolCall(tc)
+	switch {
+	case tc.backgroundAfter == 0:
+		return r.moveToBackground(tc)
+	case tc.backgroundAfter > 0:
 		in := &r.inbox
 		tc.timer = time.AfterFunc(tc.backgroundAfter, func() { in.ask(&tc.flight, func() error { return r.moveToBackground(tc) }) })
 	}
-	return &tc.flight, err
+	return nil
 }
 
 // admit returns the tool that runs c, or nil if c must not run. It judges c again if another call has ended since c was
-// allowed: that call may have written the file that c executes. begun is when c started early, or zero. admit saves that c
-// is running before c starts: after a crash, the next run must know that c may have had an effect.
-func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
-	early := !begun.IsZero()
-	for !early && c.Judged != r.st.loop.EndedCalls() { // more than once if Config.Approve edits c
+// allowed: that call may have written the file that c executes. admit saves that c is running before c starts: after a
+// crash, the next run must know that c may have had an effect.
+func (r *run) admit(c *openCall) (tool.Tool, error) {
+	for c.Judged != r.st.loop.EndedCalls() { // more than once if Config.Approve edits c, or a call ends meanwhile
 		if err := r.judge(c); err != nil || c.Status != decide.Allowed {
 			return nil, err
 		}
@@ -303,12 +287,12 @@ func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
 		c.Status = decide.External
 		return nil, nil
 	}
-	if !early && !r.isFinal(c) && r.timeIsUp() {
+	if !r.isFinal(c) && r.timeIsUp() {
 		return nil, r.notStarted(c)
 	}
 	c.Status = decide.Running
 	seqBefore := r.st.loop.Seq
-	r.emitAfterSave(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
+	r.emitAfterSave(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // c does not start
 		r.consumer.discardAfter(seqBefore)
@@ -326,27 +310,15 @@ func (r *run) notStarted(c *openCall) error {
 	return r.recordResult(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeLimit()+" was reached."))
 }
 
-// startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next
-// again. It commits no flight before all calls have started: a committed result would make admit judge the other calls
-// again.
+// startAll starts calls, until the run fails or is cancelled.
 func (r *run) startAll(calls []*openCall) error {
-	unchanged, err := r.acceptEarly()
-	if !unchanged {
-		return err
-	}
-	var started [8]*flight // enough for the default MaxParallel
-	flights := started[:0]
 	for _, c := range calls {
-		if err != nil || r.failed != nil || r.ctx.Err() != nil {
+		if r.failed != nil || r.ctx.Err() != nil {
 			break
 		}
-		var f *flight
-		if f, err = r.start(c); f != nil {
-			flights = append(flights, f)
+		if err := r.start(c); err != nil {
+			return err
 		}
 	}
-	for _, f := range flights {
-		err = join(err, r.commit(f))
-	}
-	return err
+	return nil
 }

@@ -33,7 +33,7 @@ func TestMiddlewareFaults(t *testing.T) {
 		bad := func(tool.Handler) tool.Handler {
 			return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] { return fault }
 		}
-		for who, cfg := range map[string]Config{"the run": {}, "workers": {}, "jobs": {Background: time.Minute}, "early": {Eager: true}} {
+		for who, cfg := range map[string]Config{"the run": {}, "workers": {}, "jobs": {Background: time.Minute}} {
 			t.Run(how+" with "+who, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cfg.Policy, cfg.Middleware = bypass, []Middleware{{Tool: bad}}
@@ -167,14 +167,14 @@ func TestTurnFailsOnce(t *testing.T) {
 	}
 }
 
-// TestEarlyMiddlewareAsks has the consumer stop, or the store fail, between the starts of two calls that
-// run early, while middleware of the second asks the user: the run must not wait for a call that waits for it.
-func TestEarlyMiddlewareAsks(t *testing.T) {
+// TestMiddlewareAsksBetweenStarts has the consumer stop, or the store fail, between the starts of two calls that
+// run in parallel, while their middleware asks the user: the run must not wait for a call that waits for it.
+func TestMiddlewareAsksBetweenStarts(t *testing.T) {
 	for _, how := range []string{"breaks", "fails"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				saved := 0
-				a, _ := newAgent(t, Config{Policy: bypass, Eager: true, Elicit: accept, Middleware: []Middleware{{Tool: mediators["asks itself"]}},
+				a, _ := newAgent(t, Config{Policy: bypass, Elicit: accept, Middleware: []Middleware{{Tool: mediators["asks itself"]}},
 					Toolkit: toolkit.Of(noting(new(journal), "look", tool.Options{Parallel: true, ReadOnly: true})),
 					Save: func(_ context.Context, st *State) error {
 						time.Sleep(time.Second) // there is time to ask

@@ -273,7 +273,7 @@ func TestWaitIsTheSame(t *testing.T) {
 	})
 }
 
-// parallel is a tool whose calls may run in parallel, and early.
+// parallel is a tool whose calls may run in parallel.
 type parallel struct{ tool.Tool }
 
 func (p parallel) Unwrap() tool.Tool { return p.Tool }
@@ -284,13 +284,12 @@ func (p parallel) Info() tool.Info {
 	return info
 }
 
-// TestRunsEnd checks that every run ends with a complete State, whatever its parallel, early or background
+// TestRunsEnd checks that every run ends with a complete State, whatever its parallel or background
 // calls do, when the consumer stops and when a save fails. synctest finds deadlocks.
 func TestRunsEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
 		cfg := Config{Policy: bypass, Middleware: s.hooks(), Toolkit: toolkit.Of(parallel{s.scripted()}), ToolTimeout: s.limit, Elicit: accept,
-			Eager:       rapid.Bool().Draw(rt, "eager"),
 			Background:  rapid.SampledFrom([]time.Duration{0, 25 * time.Millisecond}).Draw(rt, "background"),
 			MaxParallel: rapid.IntRange(1, 3).Draw(rt, "parallel")}
 		failing := rapid.IntRange(0, 12).Draw(rt, "failing save")

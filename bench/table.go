@@ -57,7 +57,6 @@ var rows = []row{
 	{"… memory allocated", "B", "tokens", func(r *work.Result) float64 { return r.Bytes / tokens }},
 	{"until the first text: wall", "µs", "first", func(r *work.Result) float64 { return r.First / micro }},
 	{"20 steps of 8 calls of 5 ms: wall", "ms", "parallel", func(r *work.Result) float64 { return r.Wall / milli }},
-	{"5 steps of 8 calls, 4 ms apart, of 5 ms but 30 ms the first: wall", "ms", "eager", func(r *work.Result) float64 { return r.Wall / milli }},
 	{"200 runs together: CPU a run", "µs", "together", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… wall a run", "µs", "together", func(r *work.Result) float64 { return r.Wall / micro }},
 	{"an idle conversation, shared tools: memory", "KiB", "shared", func(r *work.Result) float64 { return r.Heap / kilo }},

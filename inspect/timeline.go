@@ -46,7 +46,6 @@ type row struct {
 
 	Fault  string        `json:"fault,omitempty"`  // the text of an error
 	Lane   int           `json:"lane,omitempty"`   // calls that overlap have different ones, from 1
-	Early  bool          `json:"early,omitempty"`  // the call began while the model still wrote
 	Behind bool          `json:"behind,omitempty"` // the call continued in the background
 	Usage  message.Usage `json:"usage,omitzero"`
 	Cost   float64       `json:"cost,omitempty"`
@@ -234,9 +233,9 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 	case *event.ToolStart:
 		i := t.callRow(ev.Call, ev.Name, ev)
 		r := t.rows[i]
-		r.Start, r.State, r.Why = cmp.Or(ev.Begun, ev.Time), "running", preview(ev.Reason)
+		r.Start, r.State, r.Why = ev.Time, "running", preview(ev.Reason)
 		r.Decision = cmp.Or(r.Decision, permission.Allow)
-		r.Lane, r.Early = t.takeLane(ev.Call), !ev.Begun.IsZero()
+		r.Lane = t.takeLane(ev.Call)
 		return i
 	case *event.Approval:
 		i := t.callRow(ev.Call, ev.Name, ev)

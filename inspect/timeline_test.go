@@ -64,7 +64,7 @@ func store(t *testing.T, id string, events ...map[string]any) session.Store {
 type row struct {
 	Kind, Name, Text, State, Why, Fault string
 	Step, Lane, Sub                     int
-	Early, Behind                       bool
+	Behind                              bool
 	Start, End                          time.Time
 	Usage                               message.Usage
 	Cost                                float64
@@ -81,7 +81,6 @@ func (r row) String() string {
 	add(r.Why != "", "because %q", r.Why)
 	add(r.Fault != "", "fault %q", r.Fault)
 	add(r.Lane > 0, "lane %d", r.Lane)
-	add(r.Early, "early")
 	add(r.Behind, "behind")
 	add(r.Sub > 0, "%d below", r.Sub)
 	add(!r.End.IsZero() && r.End != r.Start, "took %v", r.End.Sub(r.Start))

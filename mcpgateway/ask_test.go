@@ -3,6 +3,7 @@ package mcpgateway_test
 import (
 	"context"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -136,13 +137,22 @@ func TestWhoseQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killProcess(t, pid)
 	for end := time.Now().Add(10 * time.Second); g.Status()[0].Restarts == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	expect("after the server was restarted", a, "accept Anna", 2, 1)
+}
+
+func killProcess(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestApart checks that several sessions can be asked at the same time if each session or each call has its own
@@ -189,7 +199,10 @@ func TestPerSession(t *testing.T) {
 		}
 		return n
 	}
-	alive := func(pid int) bool { return syscall.Kill(pid, 0) == nil }
+	alive := func(pid int) bool {
+		p, err := os.FindProcess(pid)
+		return err == nil && p.Signal(syscall.Signal(0)) == nil
+	}
 	one, two := newHost(t, g), newHost(t, g)
 	modern := newHost(t, g, func(c *mcpclient.Server) { c.Options.Protocol = "2026-07-28" })
 	first, second := pid(one), pid(two)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -188,9 +187,7 @@ func TestKilled(t *testing.T) {
 		return done
 	}
 	first, second, untouched := hanging(c, "a__hang"), hanging(other, "a__hang"), hanging(other, "b__hang")
-	if err := syscall.Kill(a, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killProcess(t, a)
 	for _, done := range []chan error{first, second} {
 		if err := <-done; err == nil || !strings.Contains(err.Error(), `MCP server "a"`) || !strings.Contains(err.Error(), "lost") {
 			t.Errorf("a call in flight: %v", err)

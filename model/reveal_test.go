@@ -366,7 +366,7 @@ func TestRevealer(t *testing.T) {
 		{"retried", middleware.Retry(late, middleware.RetryConfig{}), true},
 		{"limited", middleware.Limit(late, middleware.LimitConfig{Requests: 1}), true},
 		{"the second", middleware.Fallback([]model.Model{plain, late}, middleware.FallbackConfig{}), true},
-		{"neither", middleware.Hedge(plain, plain, 1), false},
+		{"neither", middleware.Fallback([]model.Model{plain, plain}, middleware.FallbackConfig{}), false},
 	} {
 		r, ok := model.As[model.Revealer](row.m)
 		if got := ok && r.Reveals(); got != row.want {

@@ -74,6 +74,20 @@ func TestOddSchemas(t *testing.T) {
 	}
 }
 
+// TestBoundsAreExact has bounds that become 3 or 0 as a float64, and numbers that break them.
+func TestBoundsAreExact(t *testing.T) {
+	for bound, number := range map[string]string{
+		`"minimum":3.00000000000000000001`: "3",
+		`"maximum":2.99999999999999999999`: "3",
+		`"minimum":1e-400`:                 "0",
+	} {
+		tl := bare{`{"type":"object","properties":{"n":{"type":"number",` + bound + `}}}`}
+		if args, err := tool.Arguments(tl, json.RawMessage(`{"n":`+number+`}`)); err == nil {
+			t.Errorf("%s: %s is accepted", bound, args.JSON)
+		}
+	}
+}
+
 // alternatives returns a schema in which each definition has the next one twice.
 func alternatives(n int) string {
 	s := `{"properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{`

@@ -140,7 +140,7 @@ func BenchmarkJSONValid(b *testing.B) {
 	}
 }
 
-// BenchmarkValid checks arguments that need no repair, with a schema that the prover does not know. It is compared
+// BenchmarkValid checks arguments that need no repair, with a schema of one keyword. It is compared
 // with BenchmarkValidParts.
 func BenchmarkValid(b *testing.B) {
 	t := bare{`{"type":"object","minProperties":1}`}

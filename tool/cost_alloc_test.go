@@ -37,8 +37,8 @@ func TestCostOfCall(t *testing.T) {
 		input string
 		want  budget.Cost
 	}{
-		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 26, Bytes: 1660}},
-		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 36, Bytes: 2140}},
+		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 87, Bytes: 4690}},
+		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 271, Bytes: 11140}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			budget.Hold(t, row.want, 10, func() {

@@ -15,9 +15,8 @@ import (
 // A validator checks arguments against one schema. It is safe for concurrent use, as its fields never change.
 type validator struct {
 	compiled *jsonschema.Schema
-	schema   *value  // the same schema, parsed, for hints and examples
-	prover   *prover // nil if the schema has keywords that provers do not know
-	err      error   // why arguments cannot be checked; compiled is nil then
+	schema   *value // the same schema, parsed, for hints and examples
+	err      error  // why arguments cannot be checked; compiled is nil then
 }
 
 // maxValidators bounds the memory for the schemas of servers, which may send ever new schemas.
@@ -88,9 +87,6 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
 			v.err = nil
-			if draft == jsonschema.Draft2020 { // provers only know the keywords of this draft
-				v.prover = (&proverMaker{validator: v, made: map[*value]*prover{}}).make(doc)
-			}
 			return v
 		}
 		if v.err == nil { // keep the error of the newest draft

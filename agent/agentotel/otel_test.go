@@ -5,13 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"iter"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -21,7 +18,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/internal/tracecontext"
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -117,69 +113,6 @@ func TestSpansHoldNoSecrets(t *testing.T) {
 	if strings.Contains(b.String(), secret[:10]) || strings.Count(b.String(), "[redacted: openai-key]") != 9 {
 		t.Errorf("recorded:\n%s", b.String())
 	}
-}
-
-// slow is a model that takes some time for each chunk.
-type slow struct{ model.Model }
-
-func (m slow) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
-	return func(yield func(model.Chunk, error) bool) {
-		for ch, err := range m.Model.Generate(ctx, req) {
-			if time.Sleep(10 * time.Millisecond); !yield(ch, err) {
-				return
-			}
-		}
-	}
-}
-
-// TestSpansOfEagerCalls has calls start before their answers are complete, and the first answer is discarded:
-// their spans are below the run, next to that of the answer and never inside it, and those of the discarded
-// answer have ended before the next one begins.
-func TestSpansOfEagerCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		spans := tracetest.NewSpanRecorder()
-		mw, err := New(Config{Agent: "helpdesk", Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		weather := tool.Must(tool.New("weather", "The weather.", func(ctx context.Context, in in) (string, error) {
-			select {
-			case <-time.After(time.Duration(len(in.City)) * time.Millisecond):
-				return "fog in " + in.City, nil
-			case <-ctx.Done():
-				return "", ctx.Err()
-			}
-		}, tool.Options{ReadOnly: true, Parallel: true}))
-		m := slow{scripted.New(
-			scripted.Call("weather", in{strings.Repeat("a", 99)}).And(scripted.Fail(&model.Error{Kind: model.KindConnection})),
-			scripted.Call("weather", in{"Graz"}).And(scripted.Say("Wait.")), scripted.Say("Fog."))}
-		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather), Eager: true,
-			Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Reply(t.Context(), new(agent.State), agent.Say("Weather?")); err != nil {
-			t.Fatal(err)
-		}
-		names, got := map[string]string{}, ""
-		for _, s := range spans.Ended() {
-			names[s.SpanContext().SpanID().String()] = s.Name()
-		}
-		for _, s := range spans.Ended() {
-			got += fmt.Sprintf("%s below %q, %v to %v, %s\n", s.Name(), names[s.Parent().SpanID().String()], s.StartTime().Sub(began), s.EndTime().Sub(began), s.Status().Code)
-		}
-		const want = `chat below "invoke_agent helpdesk", 0s to 120ms, Error
-execute_tool weather below "invoke_agent helpdesk", 110ms to 120ms, Error
-execute_tool weather below "invoke_agent helpdesk", 150ms to 154ms, Unset
-chat below "invoke_agent helpdesk", 120ms to 170ms, Unset
-chat below "invoke_agent helpdesk", 170ms to 190ms, Unset
-invoke_agent helpdesk below "", 0s to 190ms, Unset
-`
-		if got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
-	})
 }
 
 func describeSpans(b *strings.Builder, spans []trace.ReadOnlySpan) {

@@ -183,8 +183,6 @@ type ToolStart struct {
 	Call   string `json:"call"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // why it may run
-	// Begun is when the call began, if that was before the model's answer was complete; see agent.Config.Eager.
-	Begun time.Time `json:"begun,omitzero"`
 }
 
 // ToolDelta is a piece of a result. Text is for the model unless ForUser is set.

@@ -1,9 +1,8 @@
 // Command mock plays a model: it is an endpoint of chat completions and of the Responses API that streams answers
 // according to a script. It prints its address and stops when its standard input is closed.
 //
-// The script is the model's name, such as bench.r20.c8.g4.t10.p40: 20 answers with 8 calls of the tool "add"
-// each, with gaps of 4 milliseconds between them, then an answer of 10 tokens with a pause of 40 milliseconds
-// after the first. The tool results in the request determine the position of a conversation in the script.
+// The script is the model's name, such as bench.r20.c8.t10.p40: 20 answers with 8 calls of the tool "add"
+// each, then an answer of 10 tokens with a pause of 40 milliseconds after the first. The tool results in the request determine the position of a conversation in the script.
 // Answers are rendered once, so a request costs little more than reading it and writing the answer.
 package main
 
@@ -22,10 +21,10 @@ import (
 	"time"
 )
 
-type script struct{ steps, calls, gap, tokens, pause int }
+type script struct{ steps, calls, tokens, pause int }
 
 func parse(name string) (s script, err error) {
-	_, err = fmt.Sscanf(name, "bench.r%d.c%d.g%d.t%d.p%d", &s.steps, &s.calls, &s.gap, &s.tokens, &s.pause)
+	_, err = fmt.Sscanf(name, "bench.r%d.c%d.t%d.p%d", &s.steps, &s.calls, &s.tokens, &s.pause)
 	if err == nil && s.calls < 1 {
 		err = fmt.Errorf("the script has %d calls; it must have at least one", s.calls)
 	}
@@ -43,19 +42,15 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
-// toolCalls returns the answer of a step. Each call has three pieces, and is separate from the others if there
-// are gaps.
-func (s script) toolCalls(step int) (parts [][]byte) {
+// toolCalls returns the answer of a step. Each call has three pieces.
+func (s script) toolCalls(step int) []byte {
 	b := appendEvent(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
-		if s.gap > 0 && i > 0 {
-			parts, b = append(parts, b), nil
-		}
 		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, step, i), "null")
 		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, step), "null")
 		b = appendEvent(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
 	}
-	return append(parts, append(appendEvent(b, `{}`, `"tool_calls"`), end...))
+	return append(appendEvent(b, `{}`, `"tool_calls"`), end...)
 }
 
 // text returns the last answer, split at the pause.
@@ -124,7 +119,7 @@ func (srv *server) answer(p position) answer {
 	case p.whole:
 		a.parts = [][]byte{p.script.whole(p.step)}
 	case p.step < p.steps:
-		a = answer{p.toolCalls(p.step), time.Duration(p.gap) * time.Millisecond}
+		a.parts = [][]byte{p.toolCalls(p.step)}
 	default:
 		a = answer{p.text(), time.Duration(p.pause) * time.Millisecond}
 	}

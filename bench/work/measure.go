@@ -38,7 +38,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	if s == nil {
 		return nil, fmt.Errorf("unknown scenario %q", name)
 	}
-	slow, uneven = s.Slow, s.Gap > 0
+	slow = s.Slow
 	res := &Result{Peer: p.Name, Version: p.version(), Steps: s.Steps + 1}
 	if s.Sessions > 0 {
 		return res, keepSessions(p, s, server, res)

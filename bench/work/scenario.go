@@ -11,7 +11,6 @@ type Scenario struct {
 	Name   string
 	Steps  int  // answers with tool calls before the last answer
 	Calls  int  // tool calls in each of these answers
-	Gap    int  // pause between them, in milliseconds; the first call of an answer then takes longest
 	Tokens int  // length of the last answer
 	Pause  int  // pause after its first token, in milliseconds
 	Tools  int  // number of tools in each request
@@ -43,7 +42,6 @@ var Scenarios = []Scenario{
 	{Name: "tokens", Tokens: 5000, Tools: 1},
 	{Name: "first", Tokens: 100, Pause: 40, Tools: 1},
 	{Name: "parallel", Steps: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
-	{Name: "eager", Steps: 5, Calls: 8, Gap: 4, Tokens: 10, Tools: 1, Slow: true},
 	{Name: "together", Steps: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
 	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some frameworks need 5 ms and 300 KiB for each
 	{Name: "shared", Sessions: 10_000, Tools: 20},
@@ -69,13 +67,13 @@ func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
 
 // script returns the model's name, which tells the server what to send. See package mock.
 func (s *Scenario) script() string {
-	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Steps, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
+	return fmt.Sprintf("bench.r%d.c%d.t%d.p%d", s.Steps, max(s.Calls, 1), s.Tokens, s.Pause)
 }
 
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Steps + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole, Responses: s.Responses,
+		Steps: s.Steps + 5, Parallel: s.Calls > 1, Whole: s.Whole, Responses: s.Responses,
 	}
 }
 

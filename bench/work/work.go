@@ -41,25 +41,18 @@ type Out struct {
 	Sum int `json:"sum"`
 }
 
-// slowTime is how long the tool takes in the scenarios with parallel calls. firstTime is how long the first
-// call of an answer takes if the calls arrive one by one.
-const (
-	slowTime  = 5 * time.Millisecond
-	firstTime = 30 * time.Millisecond
-)
+// slowTime is how long the tool takes in the scenario with parallel calls.
+const slowTime = 5 * time.Millisecond
 
 var (
-	slow, uneven bool // set once, before the first call
-	calls        atomic.Int64
+	slow  bool // set once, before the first call
+	calls atomic.Int64
 )
 
 // Do is the implementation of the tools.
 func Do(in In) Out {
 	calls.Add(1)
-	switch {
-	case uneven && in.B == 0: // the number of the call
-		time.Sleep(firstTime)
-	case slow:
+	if slow {
 		time.Sleep(slowTime)
 	}
 	return Out{in.A + in.B}
@@ -73,7 +66,6 @@ type Setup struct {
 	Tools    int  // number of tools; the model calls the first
 	Steps    int  // an upper bound of the model calls of a run
 	Parallel bool // calls of one answer must run in parallel
-	Eager    bool // they may start before the answer is complete, if the framework supports that
 	Whole    bool // answers must not be streamed; then onText need not be called
 	Traced   bool // with all hooks; the hooks do nothing
 

@@ -33,7 +33,7 @@ func schemaGenCommand() *cobra.Command {
 		Long: `Write the doc comments of a Go package into a Go file of that package. The schemas of
 the package's tools take their descriptions from this file, so the program needs no
 source code when it runs.`,
-		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print the file",
+		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag@latest schema gen\n  kitbag schema gen ./tools --out -    print the file",
 		Args:    between(0, 1, "one DIRECTORY, of one package"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

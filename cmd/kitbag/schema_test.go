@@ -7,6 +7,19 @@ import (
 	"testing"
 )
 
+// TestGenerateLine checks that the help has the line that package tool/docs has. internal/modules/generate.sh runs it.
+func TestGenerateLine(t *testing.T) {
+	docs, err := os.ReadFile("../../tool/docs/docs.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, ok := strings.Cut(string(docs), "//\t//go:generate ")
+	line, _, _ = strings.Cut(line, "\n")
+	if got := kitbag(t.Context(), "schema", "gen", "--help"); !ok || !strings.Contains(got.out, "//go:generate "+line+"\n") {
+		t.Errorf("tool/docs has the line %q, the help is\n%s", line, got.out)
+	}
+}
+
 func TestSchemaGen(t *testing.T) {
 	dir := workspace(t)
 	source := "package tools\n\n// Order is what a customer wants.\ntype Order struct {\n\t// Dish is from the menu, one of today's.\n\tDish string `json:\"dish\"`\n}\n"

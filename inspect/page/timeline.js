@@ -222,10 +222,10 @@ function name(r) {
 function bar(r, span) {
   if (!span || !(span.end > span.begin) || r.kind !== "model" && r.kind !== "tool") return r.lane > 0 ? "" : time(r.start);
   const part = (t) => 100 * (new Date(t) - span.begin) / (span.end - span.begin);
-  const fill = el("div", { class: "fill" + (r.behind ? " background" : "") + (r.early ? " early" : "") });
+  const fill = el("div", { class: "fill" + (r.behind ? " background" : "") });
   fill.style.left = part(r.start) + "%";
   fill.style.width = Math.max(0, part(r.end || span.end) - part(r.start)) + "%";
-  const label = time(r.start) + (r.lane ? ", lane " + r.lane : "") + (r.early ? ", began before the answer was complete" : "") + (r.behind ? ", in the background" : "");
+  const label = time(r.start) + (r.lane ? ", lane " + r.lane : "") + (r.behind ? ", in the background" : "");
   return el("div", { class: "track", role: "img", "aria-label": label, title: label }, fill);
 }
 
@@ -233,7 +233,6 @@ function result(r) {
   const kinds = { success: "good", stop: "quiet", tool_calls: "quiet", completed: "good", running: "wait", asked: "wait", waiting: "wait" };
   const out = el("div", {}, el("span", { class: r.state ? kinds[r.state] || "bad" : "quiet" }, r.state || ""));
   if (r.lane > 1) out.append(el("span", { class: "quiet" }, " lane " + r.lane));
-  if (r.early) out.append(el("span", { class: "quiet" }, " early"));
   if (r.behind) out.append(el("span", { class: "quiet" }, " in the background"));
   if (r.fault) out.append(el("div", { class: "clip" }, r.fault));
   if (r.why) out.append(el("div", { class: "clip quiet" }, r.why));

@@ -90,6 +90,7 @@ var allowed = map[string][]string{
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
 
 	"internal/pgtest":               {},
+	"internal/testproc":             {},
 	"internal/heavy/temporalserver": {},
 
 	"internal/heavy/distributed":        {},
@@ -131,6 +132,7 @@ var internalUsers = map[string][]string{
 	"internal/pgtest":   {"internal/heavy/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
+	"internal/testproc": {"internal/pgtest", "internal/heavy/temporalserver"},
 	"internal/lazy": {"tool", "tool/host", "toolkit", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway", "internal/mcpgroups", "internal/tracecontext", "internal/envref"},
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Uses a release as others will: stranger.sh v0.1.0 requires the modules in dist/proxy by
-# their version, in an empty module without go.work, builds a program of each kind, and
-# installs the command. release.sh makes dist/proxy.
+# their version, in an empty module without go.work, builds a program of each kind, runs
+# the documented go:generate line, and installs the command. release.sh makes dist/proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$1
+generate=$PWD/internal/modules/generate.sh
 root=$(go list -m | head -n 1)
 tmp=$(mktemp -d)
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
@@ -38,6 +39,8 @@ for dir in "$tmp"/programs/*; do
 	echo "$name: $(wc -l <go.sum) lines in go.sum; it prints: $said"
 done
 
+quietly "$generate"
+tail -n 1 "$tmp/log"
 cd "$tmp"
 quietly go install "$root/cmd/kitbag@$version"
 "$tmp/bin/kitbag" version

@@ -13,9 +13,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/testproc"
 )
 
 // A Server is a Postgres server. It listens on a Unix socket in its directory only.
@@ -78,7 +79,7 @@ func findOrInstall() (string, error) {
 		return "", err
 	}
 	defer lock.Close() // also unlocks it
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := testproc.LockFile(lock); err != nil {
 		return "", err
 	}
 	if dir := installed(); dir != "" {
@@ -124,7 +125,7 @@ func (s *Server) command(name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = s.Dir
 	// Signals for the tests, such as ^C, must not reach the server, which is shut down in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	testproc.Detach(cmd)
 	if os.Getuid() != 0 {
 		return cmd, nil
 	}
@@ -142,7 +143,7 @@ func (s *Server) command(name string, args ...string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	testproc.RunAs(cmd, uid, gid)
 	return cmd, os.Chown(s.Dir, uid, gid)
 }
 

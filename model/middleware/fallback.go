@@ -43,11 +43,11 @@ func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
 	if cfg.For <= 0 {
 		cfg.For = time.Minute
 	}
-	return &fallback{modelList(slices.Clone(models)), cfg, make([]breaker, len(models))}
+	return &fallback{slices.Clone(models), cfg, make([]breaker, len(models))}
 }
 
 type fallback struct {
-	modelList
+	models   []model.Model
 	cfg      FallbackConfig
 	breakers []breaker
 }
@@ -58,7 +58,7 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 		answer := &delivery{yield: yield}
 		// call calls the i-th model. done means that no other model should be called.
 		call := func(i int) (done bool) {
-			err := answer.drain(f.modelList[i].Generate(ctx, req))
+			err := answer.drain(f.models[i].Generate(ctx, req))
 			f.breakers[i].record(ctx, &f.cfg, err)
 			if err == nil {
 				failed = nil
@@ -69,7 +69,7 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 		}
 		done := false
 		var skipped []int
-		for i := 0; i < len(f.modelList) && !done; i++ {
+		for i := 0; i < len(f.models) && !done; i++ {
 			if f.breakers[i].allows(&f.cfg) {
 				done = call(i)
 			} else {
@@ -162,22 +162,19 @@ func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	b.until = time.Now().Add(wait)
 }
 
-// A modelList is embedded in models that call several others.
-type modelList []model.Model
-
 // Unwrap returns the first model, which provides the name.
-func (l modelList) Unwrap() model.Model { return l[0] }
+func (f *fallback) Unwrap() model.Model { return f.models[0] }
 
 // failure adds the position and the name of the model to its error.
-func (l modelList) failure(i int, err error) error {
-	if len(l) == 1 {
+func (f *fallback) failure(i int, err error) error {
+	if len(f.models) == 1 {
 		return err
 	}
 	var names []string
-	if n, ok := model.As[model.Named](l[i]); ok && n.Name() != "" {
+	if n, ok := model.As[model.Named](f.models[i]); ok && n.Name() != "" {
 		names = append(names, n.Name())
 	}
-	if srv, ok := model.As[model.Served](l[i]); ok {
+	if srv, ok := model.As[model.Served](f.models[i]); ok {
 		if host, _ := srv.Server(); host != "" {
 			names = append(names, host)
 		}
@@ -189,16 +186,16 @@ func (l modelList) failure(i int, err error) error {
 }
 
 // retries reports whether one of the models retries; see retrying.
-func (l modelList) retries() bool {
-	return slices.ContainsFunc(l, func(m model.Model) bool {
+func (f *fallback) retries() bool {
+	return slices.ContainsFunc(f.models, func(m model.Model) bool {
 		r, ok := model.As[retrying](m)
 		return ok && r.retries()
 	})
 }
 
 // Reveals reports whether one of the models reads Request.Reveal. The others send Request.Tools.
-func (l modelList) Reveals() bool {
-	return slices.ContainsFunc(l, func(m model.Model) bool {
+func (f *fallback) Reveals() bool {
+	return slices.ContainsFunc(f.models, func(m model.Model) bool {
 		r, ok := model.As[model.Revealer](m)
 		return ok && r.Reveals()
 	})
@@ -206,9 +203,9 @@ func (l modelList) Reveals() bool {
 
 // ContextWindow returns the smallest of the models' known windows, so that
 // the conversation fits any of them; 0 if none is known.
-func (l modelList) ContextWindow() int {
+func (f *fallback) ContextWindow() int {
 	least := 0
-	for _, m := range l {
+	for _, m := range f.models {
 		w, ok := model.As[model.Windowed](m)
 		if !ok {
 			continue

@@ -231,24 +231,6 @@ func TestFailuresName(t *testing.T) {
 					t.Errorf("Fallback of %v: %v is not in it", row.errs, each)
 				}
 			}
-			if len(row.errs) != 2 || row.errs[0] == long {
-				return
-			}
-			late := decoratedLate{models[0]}
-			_, _, err = model.Collect(middleware.Hedge(late, models[1], 0).Generate(t.Context(), &model.Request{}))
-			if got, _ := errors.AsType[*model.Error](err); got != row.decides || !strings.Contains(err.Error(), "model 2 (local): ") {
-				t.Errorf("Hedge of %v: %v, which is a %v", row.errs, err, got)
-			}
 		})
 	}
-}
-
-// A decoratedLate model waits before each call, so that a Hedge calls its second model.
-type decoratedLate struct{ model.Model }
-
-func (d decoratedLate) Unwrap() model.Model { return d.Model }
-
-func (d decoratedLate) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
-	time.Sleep(20 * time.Millisecond)
-	return d.Model.Generate(ctx, req)
 }

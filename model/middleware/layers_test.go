@@ -47,8 +47,6 @@ func TestOneLayerOfRetries(t *testing.T) {
 		{"below decorators", func(a, b model.Model) model.Model {
 			return decorated{decorated{middleware.Fallback([]model.Model{decorated{retry(a)}, decorated{retry(b)}}, middleware.FallbackConfig{})}}
 		}, 8, 6},
-		{"both of a hedge", func(a, b model.Model) model.Model { return middleware.Hedge(retry(a), retry(b), time.Second/2) }, 8, 6},
-		{"a hedge within", func(a, b model.Model) model.Model { return retry(middleware.Hedge(a, b, time.Hour)) }, 4, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := down(), down()
@@ -129,15 +127,12 @@ func TestTheContextEndsEverything(t *testing.T) {
 		"fallback": func(a, b model.Model) model.Model {
 			return middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{})
 		},
-		"hedge": func(a, b model.Model) model.Model { return middleware.Hedge(a, b, 300*time.Millisecond) },
 		"limit": func(a, b model.Model) model.Model { return middleware.Limit(a, middleware.LimitConfig{Requests: 1}) },
 		"fallback of retry": func(a, b model.Model) model.Model {
 			return middleware.Fallback([]model.Model{retry(a), retry(b)}, middleware.FallbackConfig{})
 		},
-		"retry of hedge": func(a, b model.Model) model.Model { return retry(middleware.Hedge(a, b, 300*time.Millisecond)) },
-		"hedge of retry": func(a, b model.Model) model.Model { return middleware.Hedge(retry(a), retry(b), 300*time.Millisecond) },
 	} {
-		for _, after := range []time.Duration{1, 299 * time.Millisecond, 301 * time.Millisecond, 699 * time.Millisecond, 701 * time.Millisecond, 2 * time.Second} {
+		for _, after := range []time.Duration{1, 699 * time.Millisecond, 701 * time.Millisecond, 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), after)
 				defer cancel()

@@ -189,9 +189,6 @@ func TestLimitIsReported(t *testing.T) {
 			down := scripted.New(scripted.Repeat(failure(model.KindAuthentication, 0)))
 			return middleware.Retry(middleware.Fallback([]model.Model{down, m}, middleware.FallbackConfig{}), cfg)
 		},
-		"retry of a hedge": func(m model.Model, cfg middleware.RetryConfig) model.Model {
-			return middleware.Retry(middleware.Hedge(m, m, time.Hour), cfg)
-		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var reported []string

@@ -1,14 +1,14 @@
-// Package middleware has models that are made of other models: they retry, fall back, send a second
-// request, and stay below rate limits.
+// Package middleware has models that are made of other models: they retry, fall back, and stay
+// below rate limits.
 //
 //	m := middleware.Fallback([]model.Model{
 //		middleware.Retry(first, middleware.RetryConfig{}),
 //		middleware.Retry(second, middleware.RetryConfig{}),
 //	}, middleware.FallbackConfig{})
 //
-// [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Hedge] sends a second request if
-// the first takes too long. [Limit] delays requests, of all agents that share the model, so that they stay below a
-// server's limits. An agent retries by default; to configure its retries, set agent.Config.Retry, or give it a model that
+// [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Limit] delays
+// requests, of all agents that share the model, so that they stay below a server's limits. An agent
+// retries by default; to configure its retries, set agent.Config.Retry, or give it a model that
 // Retry has made.
 package middleware
 
@@ -47,7 +47,7 @@ type RetryConfig struct {
 
 // Retry returns m with failed calls repeated. If m retries already, m keeps its configuration, and of cfg only OnRetry is
 // used, for the retries of m. So a model that retries can also be given to an agent, which retries by itself. A model
-// retries if Retry has made this model or a model that it calls, as those of [Fallback], [Hedge] and decorators do.
+// retries if Retry has made this model or a model that it calls, as those of [Fallback] and decorators do.
 //
 // A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet. The wait grows
 // exponentially, is shortened at random by up to half so that many clients do not retry at once, and is never shorter

@@ -25,7 +25,6 @@ func TestScripted(t *testing.T) {
 	modeltest.Run(t, m, modeltest.Options{Fails: scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.KindUpstream})))})
 	modeltest.Run(t, middleware.Fallback([]model.Model{middleware.Retry(m, middleware.RetryConfig{}), m}, middleware.FallbackConfig{}), modeltest.Options{})
 	modeltest.Run(t, middleware.Limit(m, middleware.LimitConfig{Requests: 1000}), modeltest.Options{})
-	modeltest.Run(t, middleware.Hedge(m, m, 0), modeltest.Options{})
 }
 
 // served returns a model behind a server that answers each request with the turn.

@@ -1,10 +1,11 @@
 // Package docs registers the doc comments of Go types as descriptions for the model, so that nothing parses source at
 // run time. In a package with tools, the line
 //
-//	//go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen
+//	//go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag@latest schema gen
 //
 // writes a file that registers the doc comments of the package's types and methods.
-// [github.com/kitbag-go/kitbag/tool.Methods] describes its tools with them.
+// [github.com/kitbag-go/kitbag/tool.Methods] describes its tools with them. With @latest, or the @
+// of a version, the command is not added to the go.mod of the package.
 package docs
 
 import (

@@ -26,7 +26,7 @@ func newModel(s work.Setup) (*openai.Model, error) {
 func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
 	var tools []tool.Tool
 	for _, name := range s.Names() {
-		t, err := tool.New(name, work.Description, add, tool.Options{Parallel: s.Parallel, ReadOnly: s.Eager})
+		t, err := tool.New(name, work.Description, add, tool.Options{Parallel: s.Parallel})
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +35,7 @@ func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
 	cfg := agent.Config{
 		Model: m, Toolkit: toolkit.Of(tools...), Instructions: work.System,
 		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
-		Limits: agent.Limits{Steps: s.Steps}, Eager: s.Eager,
+		Limits: agent.Limits{Steps: s.Steps},
 	}
 	if s.Traced {
 		cfg.Middleware = []agent.Middleware{idleHooks}

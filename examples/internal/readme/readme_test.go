@@ -70,6 +70,23 @@ func TestComingFrom(t *testing.T) {
 	}
 }
 
+// TestHowDoI checks that the code of the page is in a test that runs it.
+func TestHowDoI(t *testing.T) {
+	tests := read(t, "examples/internal/howdoi/howdoi_test.go") + read(t, "agent/agentotel/example_test.go")
+	blocks := goCode(t, "docs/how-do-i.md")
+	for _, b := range blocks {
+		if !contains(tests, b) {
+			t.Errorf("docs/how-do-i.md shows code that no test has:\n%s", b)
+		}
+		if n := strings.Count(b, "\n") + 1; n > 10 {
+			t.Errorf("docs/how-do-i.md shows %d lines at once:\n%s", n, b)
+		}
+	}
+	if len(blocks) != 9 {
+		t.Errorf("docs/how-do-i.md shows %d pieces of code, want 9", len(blocks))
+	}
+}
+
 func goCode(t *testing.T, page string) []string {
 	t.Helper()
 	var blocks []string

@@ -12,7 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
+
+	"github.com/kitbag-go/kitbag/internal/testproc"
 )
 
 // A Server is a Temporal server with a namespace "default".
@@ -65,7 +66,7 @@ func (s *Server) Start() error {
 		return err
 	}
 	defer lock.Close() // also unlocks it
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := testproc.LockFile(lock); err != nil {
 		return err
 	}
 	// The go command caches the linked program, so that only the first run takes minutes.
@@ -73,7 +74,7 @@ func (s *Server) Start() error {
 	s.run.Dir = s.source
 	s.run.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	s.run.Stderr = os.Stderr
-	s.run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for the tests, not for the server
+	testproc.Detach(s.run) // ^C is for the tests, not for the server
 	if s.alive, err = s.run.StdinPipe(); err != nil {
 		return err
 	}
@@ -96,7 +97,10 @@ func (s *Server) PID() int { return s.pid }
 
 // Kill kills the server as kill -9 does.
 func (s *Server) Kill() error {
-	err := syscall.Kill(s.pid, syscall.SIGKILL)
+	p, err := os.FindProcess(s.pid)
+	if err == nil {
+		err = p.Kill()
+	}
 	_ = s.stop()
 	return err
 }

@@ -13,18 +13,12 @@ type Func func(try int, wait time.Duration, err error)
 
 type key struct{}
 
-// From returns the Func in ctx, or nil.
-func From(ctx context.Context) Func {
-	f, _ := ctx.Value(key{}).(Func)
-	return f
-}
-
 // With returns a context in which f replaces the Func of ctx.
 func With(ctx context.Context, f Func) context.Context { return context.WithValue(ctx, key{}, f) }
 
 // Notify calls the Func in ctx, if there is one.
 func Notify(ctx context.Context, try int, wait time.Duration, err error) {
-	if f := From(ctx); f != nil {
+	if f, _ := ctx.Value(key{}).(Func); f != nil {
 		f(try, wait, err)
 	}
 }
