@@ -1,5 +1,6 @@
-// Cli is an agent for the terminal, with files and a shell in the current directory. It asks before it changes
-// something; an interrupt (Ctrl-C) stops the current turn. The conversation is stored in chat.jsonl, and
+// Cli is an agent for the terminal, with files and a shell in the current directory. It asks
+// before it changes something; an interrupt (Ctrl-C) stops the current turn. The conversation is
+// stored in chat.jsonl, and
 // continues when the program is started again.
 package main
 
@@ -116,7 +117,8 @@ func (t terminal) turn(st *agent.State, inputs ...agent.Input) {
 	}
 }
 
-// printable makes untrusted text safe to print: it can neither move the cursor nor hide a part of itself.
+// printable makes untrusted text safe to print: it can neither move the cursor nor hide a part of
+// itself.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -148,7 +150,8 @@ func (t terminal) approve(ctx context.Context, q event.Approval) (event.Confirm,
 	}
 }
 
-// chooseModel returns a real model if OPENAI_API_KEY is set, and otherwise one that follows a script.
+// chooseModel returns a real model if OPENAI_API_KEY is set, and otherwise one that follows a
+// script.
 func chooseModel() (model.Model, error) {
 	if os.Getenv("OPENAI_API_KEY") != "" {
 		return openai.FromEnv()
