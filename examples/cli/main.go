@@ -1,7 +1,6 @@
 // Cli is an agent for the terminal, with files and a shell in the current directory. It asks
 // before it changes something; an interrupt (Ctrl-C) stops the current turn. The conversation is
-// stored in chat.jsonl, and
-// continues when the program is started again.
+// stored in chat.jsonl, and continues when the program is started again.
 package main
 
 import (
@@ -61,9 +60,11 @@ func run() error {
 		Model:        m,
 		Toolkit:      toolkit.Of(tools...),
 		Instructions: "You work in " + dir + ". Be brief.",
-		Policy:       permission.Policy{Mode: permission.ModeDefault, Dirs: []string{dir}},
-		Approve:      t.approve,
-		Save:         chat.Save,
+		Policy: permission.Policy{
+			Mode: permission.ModeDefault, Dirs: []string{dir},
+		},
+		Approve: t.approve,
+		Save:    chat.Save,
 	})
 	if err != nil {
 		return err
