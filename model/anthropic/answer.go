@@ -122,6 +122,10 @@ func (a *answer) data(data []byte) error {
 	if !json.Valid(data) {
 		return httperror.BadAnswer("a part of the stream is not valid JSON", data)
 	}
+	var kind struct{ Type string }
+	if json.Unmarshal(data, &kind) == nil && kind.Type != "" && !documented[kind.Type] {
+		return nil // its members may have any form
+	}
 	var ev event
 	if err := json.Unmarshal(data, &ev); err != nil {
 		return httperror.BadAnswer("an event of the stream"+notAsDocumented, data)
@@ -135,10 +139,16 @@ func (a *answer) data(data []byte) error {
 	return nil
 }
 
+// documented has the types of events that the answer depends on. The API may add others.
+var documented = map[string]bool{
+	"message_start": true, "content_block_start": true, "content_block_delta": true,
+	"content_block_stop": true, "message_delta": true, "message_stop": true, "error": true,
+}
+
 // notAsDocumented ends the errors for a part of an answer.
 const notAsDocumented = " does not have the form that the API documents"
 
-// event handles an event. Unknown types are ignored, since the API reserves the right to add more.
+// event handles an event of a documented type, or one without a type.
 func (a *answer) event(ev *event, raw json.RawMessage) error {
 	switch ev.Type {
 	case "message_start":
